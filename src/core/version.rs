@@ -1,0 +1,1 @@
+//! celld versions: parsing `celld --version` and the oldest that is supported.

@@ -1,0 +1,1 @@
+//! Files of the state directory: atomic writes, modes.

@@ -1,0 +1,1 @@
+//! What a node keeps in its state directory (design, section 3).
