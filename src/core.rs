@@ -3,5 +3,14 @@
 //! Time comes in with each event, randomness as a seed, and what should happen goes out as effects. The same code runs
 //! in the daemon and in the simulation.
 
+pub mod address;
+pub mod backoff;
+pub mod fleet_time;
+pub mod guards;
+pub mod listing;
+pub mod liveness;
+pub mod node;
+pub mod peers;
+pub mod records;
 pub mod types;
 pub mod version;

@@ -2,6 +2,7 @@
 //!
 //! Everything that must be replaced in a simulation is behind a trait here or passed as a value from here.
 
+pub mod addresses;
 pub mod clock;
 pub mod files;
 pub mod random;

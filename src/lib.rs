@@ -4,9 +4,11 @@
 //! they say; [`host`] is what the machine gives; [`state`] is what a node keeps on its disk; [`bucket`] is what nodes
 //! share. Imports go one way, as `tests/architecture.rs` checks.
 
+pub mod api;
 pub mod bucket;
 pub mod config;
 pub mod core;
 pub mod error;
 pub mod host;
+pub mod registry;
 pub mod state;

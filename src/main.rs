@@ -1,2 +1,7 @@
-//! x
-fn main(){}
+//! Parse, run, and map an error to its exit code.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    scafo::cli::main()
+}

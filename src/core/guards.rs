@@ -1,0 +1,92 @@
+//! The registration guards (design, section 6): may this key register under this id, given what the keyspace holds?
+
+use super::records::{IdentityKind, IdentityRecord, PublicKeyText};
+
+/// What to do about the id before the node record is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Nobody holds the id: create the identity.
+    Claim,
+    /// It is ours already: boot again under it.
+    Ours,
+    /// It was revoked, and this is a key it never had: replace the identity.
+    Reclaim,
+    /// Another machine holds it.
+    HeldByNode,
+    /// An operator holds it.
+    HeldByOperator,
+    /// This very key was revoked: a removed machine stays out for good.
+    Revoked,
+}
+
+/// Judges `key` against what the keyspace holds for its id.
+pub fn judge(held: Option<&IdentityRecord>, key: &PublicKeyText) -> Verdict {
+    let Some(held) = held else { return Verdict::Claim };
+    let revoked = held.revoked_at.is_some();
+    if held.revoked_keys.contains(key) || (revoked && held.public_key == *key) {
+        return Verdict::Revoked;
+    }
+    match (revoked, held.kind) {
+        (true, _) => Verdict::Reclaim,
+        (false, IdentityKind::Operator) => Verdict::HeldByOperator,
+        (false, IdentityKind::Node) if held.public_key == *key => Verdict::Ours,
+        (false, IdentityKind::Node) => Verdict::HeldByNode,
+    }
+}
+
+/// The identity that replaces a revoked one: the new key, and every key that was ever revoked under the id.
+pub fn reclaim(held: &IdentityRecord, claim: IdentityRecord) -> IdentityRecord {
+    let mut revoked_keys = held.revoked_keys.clone();
+    if !revoked_keys.contains(&held.public_key) {
+        revoked_keys.push(held.public_key.clone());
+    }
+    IdentityRecord { revoked_keys, ..claim }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::types::UnixMs;
+
+    fn key(text: &str) -> PublicKeyText {
+        PublicKeyText(text.into())
+    }
+
+    fn identity(kind: IdentityKind, public_key: &str, revoked: bool) -> IdentityRecord {
+        IdentityRecord {
+            kind,
+            public_key: key(public_key),
+            created_at: UnixMs(1),
+            revoked_at: revoked.then_some(UnixMs(2)),
+            revoked_keys: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn the_table_row_by_row() {
+        use IdentityKind::{Node, Operator};
+        assert_eq!(judge(None, &key("k")), Verdict::Claim);
+        assert_eq!(judge(Some(&identity(Node, "k", false)), &key("k")), Verdict::Ours);
+        assert_eq!(judge(Some(&identity(Node, "other", false)), &key("k")), Verdict::HeldByNode);
+        assert_eq!(judge(Some(&identity(Operator, "other", false)), &key("k")), Verdict::HeldByOperator);
+        assert_eq!(judge(Some(&identity(Operator, "k", false)), &key("k")), Verdict::HeldByOperator);
+        assert_eq!(judge(Some(&identity(Node, "k", true)), &key("k")), Verdict::Revoked);
+        assert_eq!(judge(Some(&identity(Node, "other", true)), &key("k")), Verdict::Reclaim);
+        assert_eq!(judge(Some(&identity(Operator, "other", true)), &key("k")), Verdict::Reclaim);
+    }
+
+    #[test]
+    fn a_revoked_key_stays_out_after_others_came_and_went() {
+        let first = identity(IdentityKind::Node, "k1", true);
+        let second = reclaim(&first, identity(IdentityKind::Node, "k2", false));
+        assert_eq!(judge(Some(&second), &key("k1")), Verdict::Revoked);
+        assert_eq!(judge(Some(&second), &key("k2")), Verdict::Ours);
+        let third = reclaim(
+            &IdentityRecord { revoked_at: Some(UnixMs(3)), ..second },
+            identity(IdentityKind::Node, "k3", false),
+        );
+        for old in ["k1", "k2"] {
+            assert_eq!(judge(Some(&third), &key(old)), Verdict::Revoked, "{old}");
+        }
+    }
+}
