@@ -15,6 +15,7 @@ pub mod dir;
 pub mod memory;
 pub mod probe;
 pub mod s3;
+pub mod url;
 
 /// The store's opaque version of one object. Never empty; compared for equality and nothing else.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
