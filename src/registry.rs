@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use tokio::sync::Mutex;
 
+use crate::bucket::probe::{self, Fault};
 use crate::bucket::{Bucket, BucketError, Reply, StoreTime};
 use crate::core::fleet_time::Sample;
 use crate::core::node::{Answer, Request, Trouble};
@@ -81,15 +82,19 @@ impl Registry {
     }
 
     async fn probe(&self) -> Result<(), Trouble> {
-        let bucket = self.bucket.as_ref();
-        match crate::bucket::probe::run(bucket).await {
+        let name = self.bucket.name();
+        match probe::run(self.bucket.as_ref(), self.clock.now().wall.0).await {
             Ok(warnings) => {
-                for warning in warnings {
-                    tracing::warn!("{}: {warning}", bucket.name());
-                }
+                warnings.iter().for_each(|warning| tracing::warn!("{name}: {warning}"));
                 Ok(())
             }
-            Err(trouble) => Err(trouble),
+            Err(Fault::Inconclusive(why)) => Err(Trouble::Transient(why)),
+            Err(Fault::Refused(error)) => Err(trouble(&name, error)),
+            Err(Fault::Violation { condition, seen }) => Err(Trouble::Refused(
+                Error::capability(format!("the store breaks the contract that a fleet rests on: {condition}"))
+                    .field(Field::new("bucket.url", name).because(seen))
+                    .help("use a store with working conditional writes, for example Amazon S3, Cloudflare R2 or SeaweedFS 4.48"),
+            )),
         }
     }
 
