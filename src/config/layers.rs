@@ -12,6 +12,7 @@ use serde_json::{Map, Value};
 
 use super::settings::{Kind, SETTINGS, Setting, setting_of};
 use super::values::{self, Raw};
+pub use super::values::checked_endpoint;
 use super::{
     ApiSettings, BucketSettings, Config, CoordinatorSettings, Effective, Fault, Faults, Loaded, NodeSettings, Origin,
     RegistrySettings, RuntimeSettings, Sourced, WireguardSettings,

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use anstyle::{AnsiColor, Style};
 
-use crate::bucket::Bucket;
+use crate::bucket::{self, Bucket};
 use crate::cli::output::{self, Table};
+use crate::config::Config;
 use crate::core::fleet_time::FleetTime;
 use crate::core::listing::{self, Listing, Row, VersionCount};
 use crate::core::liveness::State;
@@ -21,9 +22,13 @@ const WATCH_INTERVAL: Duration = Duration::from_secs(2);
 const SHOWN_SKEW_MS: u64 = crate::core::fleet_time::SKEW_WARNING_MS;
 
 /// Prints the listing, again and again with `watch`.
-pub async fn run(bucket: &dyn Bucket, window_ms: u64, json: bool, watch: bool) -> Result<()> {
+pub async fn run(config: &Config, json: bool, watch: bool) -> Result<()> {
+    let url = config.bucket_url();
+    let bucket = bucket::open(&url, config.bucket.endpoint.value.clone(), config.bucket.region.value.clone())
+        .map_err(|error| registry::refusal(&url.to_string(), &error))?;
+    let window_ms = config.registry.liveness_window_ms.value;
     loop {
-        let listing = read(bucket, window_ms).await?;
+        let listing = read(bucket.as_ref(), window_ms).await?;
         if json {
             output::print_json(&listing)?;
         } else {
