@@ -174,15 +174,16 @@ pub trait Bucket: Send + Sync + fmt::Debug {
 }
 
 /// Opens the bucket at `url`. Nothing is sent to a store yet; a directory is made where it is missing.
-pub fn open(
-    url: &BucketUrl,
-    endpoint: Option<String>,
-    region: Option<String>,
-) -> Result<Arc<dyn Bucket>, BucketError> {
+pub fn open(url: &BucketUrl, endpoint: Option<String>, region: Option<String>) -> Result<Arc<dyn Bucket>, BucketError> {
     Ok(match url {
         BucketUrl::S3 { name, prefix } => {
             let (bucket, prefix) = (name.clone(), prefix.clone());
-            Arc::new(s3::S3Bucket::open(s3::S3Options { bucket, prefix, endpoint, region }))
+            Arc::new(s3::S3Bucket::open(s3::S3Options {
+                bucket,
+                prefix,
+                endpoint,
+                region,
+            }))
         }
         BucketUrl::Dir(path) => Arc::new(dir::DirBucket::open(path)?),
     })

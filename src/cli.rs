@@ -32,7 +32,11 @@ fn run_with(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             // Help that was asked for is data; a wrong argument is a diagnosis, and `invalid-input`.
             let wrong = error.use_stderr();
             let _ = error.print();
-            return if wrong { ExitCode::from(crate::error::Code::InvalidInput.exit_code()) } else { ExitCode::SUCCESS };
+            return if wrong {
+                ExitCode::from(crate::error::Code::InvalidInput.exit_code())
+            } else {
+                ExitCode::SUCCESS
+            };
         }
     };
     match run(cli.verb) {
@@ -50,9 +54,21 @@ fn run(verb: Verb) -> Result<()> {
             logging::start();
             block_on(daemon::sail(load(settings.values)))
         }
-        Verb::Wg(WgVerb::Init { address, endpoints, rotate, json, settings }) => {
-            wg::init::run(load(settings.values), wg::init::Asked { address, endpoints, rotate }, json)
-        }
+        Verb::Wg(WgVerb::Init {
+            address,
+            endpoints,
+            rotate,
+            json,
+            settings,
+        }) => wg::init::run(
+            load(settings.values),
+            wg::init::Asked {
+                address,
+                endpoints,
+                rotate,
+            },
+            json,
+        ),
         Verb::Wg(WgVerb::Show { json, settings }) => {
             let config = load(settings.values).require()?;
             block_on(wg::show::run(&config, json))

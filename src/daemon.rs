@@ -59,13 +59,18 @@ pub async fn sail(loaded: Loaded) -> Result<()> {
 /// What the node exposes, with every fault of the configuration and of the transport in one error.
 fn decide(loaded: Loaded, tunnel: Option<&TunnelState>) -> Result<(Config, Exposure)> {
     let Loaded { config, mut faults } = loaded;
-    let facts = tunnel.map(|tunnel| TunnelFacts { address: tunnel.address, network: tunnel.network });
+    let facts = tunnel.map(|tunnel| TunnelFacts {
+        address: tunnel.address,
+        network: tunnel.network,
+    });
     match transport::resolve(&config, facts, &addresses::all()) {
         Ok(exposure) => faults.into_result((config, exposure)),
         Err(more) => {
             faults.merge(more);
             let nothing: Result<()> = faults.into_result(());
-            Err(nothing.err().unwrap_or_else(|| Error::internal("a transport was refused without a reason")))
+            Err(nothing
+                .err()
+                .unwrap_or_else(|| Error::internal("a transport was refused without a reason")))
         }
     }
 }
@@ -80,9 +85,11 @@ fn refuse_kernel_backend(config: &Config) -> Result<()> {
     if config.wireguard.backend.value == Backend::Embedded {
         return Ok(());
     }
-    Err(Error::capability("this build carries the tunnel itself and cannot hand it to the kernel")
-        .field(Field::new("wireguard.backend", "kernel").from(&config.wireguard.backend.origin))
-        .help("leave wireguard.backend out, or set it to embedded"))
+    Err(
+        Error::capability("this build carries the tunnel itself and cannot hand it to the kernel")
+            .field(Field::new("wireguard.backend", "kernel").from(&config.wireguard.backend.origin))
+            .help("leave wireguard.backend out, or set it to embedded"),
+    )
 }
 
 async fn start_mesh(config: &Config, state: &StateDir, tunnel: TunnelState) -> Result<Mesh> {
@@ -111,11 +118,18 @@ async fn run(
     match came {
         Came::Back => {}
         Came::New => tracing::info!("this machine is the node {} from now on", identity.id()),
-        Came::Instead(old) => tracing::warn!("the pinned id {} takes the place of {old}, whose key is gone", identity.id()),
+        Came::Instead(old) => tracing::warn!(
+            "the pinned id {} takes the place of {old}, whose key is gone",
+            identity.id()
+        ),
     }
     let url = config.bucket_url();
-    let bucket = bucket::open(&url, config.bucket.endpoint.value.clone(), config.bucket.region.value.clone())
-        .map_err(|error| registry::refusal(&url.to_string(), &error))?;
+    let bucket = bucket::open(
+        &url,
+        config.bucket.endpoint.value.clone(),
+        config.bucket.region.value.clone(),
+    )
+    .map_err(|error| registry::refusal(&url.to_string(), &error))?;
     if let BucketUrl::Dir(_) = url {
         tracing::warn!("the bucket is a directory: good for trying out on one machine; celld itself needs s3://");
     }
@@ -157,7 +171,17 @@ async fn run(
     let registry = Arc::new(Registry::new(bucket, Arc::new(SystemClock), Some(Arc::new(identity))));
     let celld = celld.version.to_string();
     let api_port = config.api.port.value;
-    Actor::new(Parts { settings, registry, exposure, api_port, mesh, endpoints, celld }).run().await
+    Actor::new(Parts {
+        settings,
+        registry,
+        exposure,
+        api_port,
+        mesh,
+        endpoints,
+        celld,
+    })
+    .run()
+    .await
 }
 
 fn endpoints_of(config: &Config, tunnel: &TunnelState, mesh: &Mesh, url: &BucketUrl) -> Endpoints {
@@ -171,7 +195,11 @@ fn endpoints_of(config: &Config, tunnel: &TunnelState, mesh: &Mesh, url: &Bucket
         BucketUrl::Dir(_) => None,
     };
     Endpoints {
-        stated: if stated.is_empty() { tunnel.endpoints.clone() } else { stated.clone() },
+        stated: if stated.is_empty() {
+            tunnel.endpoints.clone()
+        } else {
+            stated.clone()
+        },
         bucket,
         port: mesh.listen_port(),
         network: tunnel.network,
@@ -181,7 +209,10 @@ fn endpoints_of(config: &Config, tunnel: &TunnelState, mesh: &Mesh, url: &Bucket
 
 fn tunnel_settings(tunnel: &TunnelState, endpoints: Vec<String>, state: &StateDir) -> TunnelSettings {
     let cached_peers = mesh_cache::load(state).unwrap_or_else(|error| {
-        tracing::warn!("the last known peers cannot be read, so the mesh waits for the bucket: {}", error.message);
+        tracing::warn!(
+            "the last known peers cannot be read, so the mesh waits for the bucket: {}",
+            error.message
+        );
         Default::default()
     });
     TunnelSettings {

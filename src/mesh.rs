@@ -79,14 +79,22 @@ pub async fn query(socket: &Path) -> io::Result<Told> {
     let host = scafo_wg::uapi::query(socket).await?;
     let peers = host.peers.into_values().map(|peer| ToldPeer {
         public_key: peer.public_key.to_string(),
-        address: peer.allowed_ips.iter().map(|allowed| allowed.address.to_string()).collect::<Vec<_>>().join(","),
+        address: peer
+            .allowed_ips
+            .iter()
+            .map(|allowed| allowed.address.to_string())
+            .collect::<Vec<_>>()
+            .join(","),
         endpoint: peer.endpoint,
         last_handshake: peer.last_handshake,
         received: peer.rx_bytes,
         sent: peer.tx_bytes,
         keepalive: peer.persistent_keepalive_interval.filter(|seconds| *seconds > 0),
     });
-    Ok(Told { listen_port: host.listen_port, peers: peers.collect() })
+    Ok(Told {
+        listen_port: host.listen_port,
+        peers: peers.collect(),
+    })
 }
 
 /// Refuses a mesh network that overlaps a route of this host's. Looks only; makes nothing.
@@ -114,9 +122,17 @@ impl Mesh {
         })?;
         let shared = Path::new(WG_SOCKETS).join(format!("{}.sock", options.interface));
         if let Err(error) = device.serve_uapi(&shared) {
-            tracing::warn!("wg show will not see this tunnel: {}: {error}; scafo wg show does", shared.display());
+            tracing::warn!(
+                "wg show will not see this tunnel: {}: {error}; scafo wg show does",
+                shared.display()
+            );
         }
-        Ok(Self { device, options, tunnel, state })
+        Ok(Self {
+            device,
+            options,
+            tunnel,
+            state,
+        })
     }
 
     /// The interface's name.
@@ -171,7 +187,11 @@ impl Mesh {
     pub async fn mend(&self) {
         match self.device.mend().await {
             Ok(mended) if mended.is_empty() => {}
-            Ok(mended) => tracing::warn!("{} was changed by somebody else; mended {}", self.interface(), mended.join(", ")),
+            Ok(mended) => tracing::warn!(
+                "{} was changed by somebody else; mended {}",
+                self.interface(),
+                mended.join(", ")
+            ),
             Err(error) => tracing::warn!("{} is not as it should be: {error}", self.interface()),
         }
     }
@@ -196,10 +216,14 @@ fn open_error(error: OpenError) -> Error {
             .help("run as root, or grant it: setcap cap_net_admin+ep $(command -v scafo)"),
         OpenError::InterfaceTaken(interface) => Error::conflict(message)
             .field(Field::new("wireguard.interface", &interface))
-            .help(format!("see what it is: ip -d link show {interface}; or choose another name with --wireguard-interface")),
+            .help(format!(
+                "see what it is: ip -d link show {interface}; or choose another name with --wireguard-interface"
+            )),
         OpenError::PortTaken(port) => Error::conflict(message)
             .field(Field::new("wireguard.listenPort", port))
-            .help(format!("see who it is with: ss -lunp 'sport = :{port}'; or choose another with --wireguard-listen-port")),
+            .help(format!(
+                "see who it is with: ss -lunp 'sport = :{port}'; or choose another with --wireguard-listen-port"
+            )),
         OpenError::System { .. } => Error::internal(message),
     }
 }
@@ -207,10 +231,16 @@ fn open_error(error: OpenError) -> Error {
 fn address_error(error: AddressError) -> Error {
     let message = error.to_string();
     match error {
-        AddressError::RouteOverlap { network, route, interface } => Error::conflict(message)
+        AddressError::RouteOverlap {
+            network,
+            route,
+            interface,
+        } => Error::conflict(message)
             .field(Field::new("fleet.network", network).because(format!("{route} is routed by {interface}")))
             .help("choose a mesh network that this host does not use: scafo wg init --fleet-network CIDR"),
-        AddressError::NoInterface(interface) => Error::internal(message).field(Field::new("wireguard.interface", interface)),
+        AddressError::NoInterface(interface) => {
+            Error::internal(message).field(Field::new("wireguard.interface", interface))
+        }
         AddressError::System { ref source, .. } if source.raw_os_error() == Some(nix::errno::Errno::EPERM as i32) => {
             Error::capability(message)
                 .field(Field::new("CAP_NET_ADMIN", "missing"))

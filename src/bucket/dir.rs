@@ -42,12 +42,20 @@ impl DirBucket {
     /// Where a key lives. Keys that a file system could take for something else are none.
     fn path(&self, key: &str) -> Result<PathBuf, BucketError> {
         let good = |part: &str| {
-            !part.is_empty() && part != "." && part != ".." && !part.contains('\0') && part.len() <= 200 && !part.ends_with(TEMPORARY) && part != LOCK
+            !part.is_empty()
+                && part != "."
+                && part != ".."
+                && !part.contains('\0')
+                && part.len() <= 200
+                && !part.ends_with(TEMPORARY)
+                && part != LOCK
         };
         if key.split('/').all(good) {
             Ok(self.root.join(key))
         } else {
-            Err(BucketError::Invalid(format!("{key:?} is no key that a directory can hold")))
+            Err(BucketError::Invalid(format!(
+                "{key:?} is no key that a directory can hold"
+            )))
         }
     }
 
@@ -104,7 +112,12 @@ impl DirBucket {
 
     fn lock(&self) -> Result<Flock<File>, BucketError> {
         let path = self.root.join(LOCK);
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&path);
         let file = file.map_err(|error| failed(&path, &error))?;
         Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, error)| failed(&path, &error.into()))
     }
@@ -112,7 +125,11 @@ impl DirBucket {
     fn walk(&self, prefix: &str) -> Result<Vec<Entry>, BucketError> {
         // The deepest folder that every match is in.
         let folder = prefix.rsplit_once('/').map_or("", |(folder, _)| folder);
-        let start = if folder.is_empty() { self.root.clone() } else { self.path(folder)? };
+        let start = if folder.is_empty() {
+            self.root.clone()
+        } else {
+            self.path(folder)?
+        };
         let mut entries = Vec::new();
         self.walk_folder(&start, prefix, &mut entries)?;
         entries.sort_by(|one, other| one.key.cmp(&other.key));
@@ -122,14 +139,23 @@ impl DirBucket {
     fn walk_folder(&self, folder: &Path, prefix: &str, entries: &mut Vec<Entry>) -> Result<(), BucketError> {
         let listed = match fs::read_dir(folder) {
             Ok(listed) => listed,
-            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => return Ok(()),
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+                return Ok(());
+            }
             Err(error) => return Err(failed(folder, &error)),
         };
         for entry in listed {
             let entry = entry.map_err(|error| failed(folder, &error))?;
             let path = entry.path();
             // A name that is not text is none of ours.
-            let Some(key) = path.strip_prefix(&self.root).ok().and_then(Path::to_str).map(ToOwned::to_owned) else { continue };
+            let Some(key) = path
+                .strip_prefix(&self.root)
+                .ok()
+                .and_then(Path::to_str)
+                .map(ToOwned::to_owned)
+            else {
+                continue;
+            };
             if key.ends_with(TEMPORARY) || key == LOCK {
                 continue;
             }
@@ -141,7 +167,11 @@ impl DirBucket {
             } else if key.starts_with(prefix)
                 && let Some((object, modified)) = read_object(&path).map_err(|error| failed(&path, &error))?
             {
-                entries.push(Entry { key, etag: Some(object.etag), last_modified_ms: Some(modified) });
+                entries.push(Entry {
+                    key,
+                    etag: Some(object.etag),
+                    last_modified_ms: Some(modified),
+                });
             }
         }
         Ok(())
@@ -154,7 +184,9 @@ impl DirBucket {
 fn read_object(path: &Path) -> io::Result<Option<(Object, u64)>> {
     let mut file = match File::open(path) {
         Ok(file) => file,
-        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => return Ok(None),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            return Ok(None);
+        }
         Err(error) => return Err(error),
     };
     let metadata = file.metadata()?;
@@ -164,19 +196,31 @@ fn read_object(path: &Path) -> io::Result<Option<(Object, u64)>> {
     let mut body = Vec::new();
     file.read_to_end(&mut body)?;
     let hash = HEXLOWER.encode(&Blake2s256::digest(&body)[..16]);
-    let tag = format!("\"{hash}-{}-{}-{}\"", metadata.mtime(), metadata.mtime_nsec(), metadata.ino());
+    let tag = format!(
+        "\"{hash}-{}-{}-{}\"",
+        metadata.mtime(),
+        metadata.mtime_nsec(),
+        metadata.ino()
+    );
     let modified = metadata.modified().map_or(0, millis);
     Ok(ETag::new(tag).map(|etag| (Object { body, etag }, modified)))
 }
 
 fn millis(time: SystemTime) -> u64 {
-    time.duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+    time.duration_since(UNIX_EPOCH)
+        .map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }
 
 /// A directory's clock is the machine's.
 fn reply<T>(value: T, last_modified_ms: Option<u64>) -> Reply<T> {
     let date_ms = Some(millis(SystemTime::now()) / 1_000 * 1_000);
-    Reply { value, time: StoreTime { date_ms, last_modified_ms } }
+    Reply {
+        value,
+        time: StoreTime {
+            date_ms,
+            last_modified_ms,
+        },
+    }
 }
 
 fn failed(path: &Path, error: &io::Error) -> BucketError {
@@ -226,12 +270,21 @@ impl Bucket for DirBucket {
 
     async fn create(&self, key: &str, body: Vec<u8>) -> Reply<WriteOutcome> {
         let key = key.to_owned();
-        reply(outcome(self.blocking(move |bucket| bucket.write(&key, &Condition::Absent, &body)).await), None)
+        reply(
+            outcome(
+                self.blocking(move |bucket| bucket.write(&key, &Condition::Absent, &body))
+                    .await,
+            ),
+            None,
+        )
     }
 
     async fn replace(&self, key: &str, etag: &ETag, body: Vec<u8>) -> Reply<WriteOutcome> {
         let (key, condition) = (key.to_owned(), Condition::Is(etag.clone()));
-        reply(outcome(self.blocking(move |bucket| bucket.write(&key, &condition, &body)).await), None)
+        reply(
+            outcome(self.blocking(move |bucket| bucket.write(&key, &condition, &body)).await),
+            None,
+        )
     }
 
     async fn remove(&self, key: &str) -> Result<(), BucketError> {

@@ -96,7 +96,9 @@ impl MemoryBucket {
             away: false,
             started: (Instant::now(), epoch_ms),
         };
-        Self { store: Arc::new(Mutex::new(store)) }
+        Self {
+            store: Arc::new(Mutex::new(store)),
+        }
     }
 
     /// Changes the faults.
@@ -129,7 +131,10 @@ impl MemoryBucket {
             Fate::Well | Fate::Contended => {
                 let store = self.store();
                 let (value, last_modified_ms) = read(&store);
-                Ok(Reply { value, time: store.time(last_modified_ms) })
+                Ok(Reply {
+                    value,
+                    time: store.time(last_modified_ms),
+                })
             }
             Fate::Throttled => Err(BucketError::Throttled("SlowDown".to_owned())),
             Fate::LostRequest | Fate::LostAnswer | Fate::Late(_) => {
@@ -139,12 +144,18 @@ impl MemoryBucket {
     }
 
     async fn write(&self, key: &str, condition: Condition, body: Vec<u8>) -> Reply<WriteOutcome> {
-        let silent = |value| Reply { value, time: StoreTime::default() };
+        let silent = |value| Reply {
+            value,
+            time: StoreTime::default(),
+        };
         match self.call(true).await {
             Fate::Well => {
                 let mut store = self.store();
                 let value = store.write(key, &condition, body);
-                Reply { value, time: store.time(None) }
+                Reply {
+                    value,
+                    time: store.time(None),
+                }
             }
             Fate::LostRequest => silent(WriteOutcome::Unknown("no answer".to_owned())),
             Fate::LostAnswer => {
@@ -176,7 +187,14 @@ impl Store {
             return Fate::LostRequest;
         }
         let mut strikes = |rate: u64| rate > 0 && self.luck.below(1_000) < rate;
-        let Faults { lost_request, lost_answer, late_write, throttled, contended, .. } = self.faults;
+        let Faults {
+            lost_request,
+            lost_answer,
+            late_write,
+            throttled,
+            contended,
+            ..
+        } = self.faults;
         if strikes(lost_request) {
             Fate::LostRequest
         } else if strikes(lost_answer) {
@@ -195,11 +213,16 @@ impl Store {
     fn now_ms(&self) -> u64 {
         let (started, epoch_ms) = self.started;
         let elapsed = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
-        epoch_ms.saturating_add(elapsed).saturating_add_signed(self.faults.skew_ms)
+        epoch_ms
+            .saturating_add(elapsed)
+            .saturating_add_signed(self.faults.skew_ms)
     }
 
     fn time(&self, last_modified_ms: Option<u64>) -> StoreTime {
-        StoreTime { date_ms: Some(self.now_ms() / 1_000 * 1_000), last_modified_ms }
+        StoreTime {
+            date_ms: Some(self.now_ms() / 1_000 * 1_000),
+            last_modified_ms,
+        }
     }
 
     fn write(&mut self, key: &str, condition: &Condition, body: Vec<u8>) -> WriteOutcome {
@@ -216,7 +239,16 @@ impl Store {
             return WriteOutcome::Unknown("no tag".to_owned());
         };
         let modified = self.now_ms();
-        self.objects.insert(key.to_owned(), (Object { body, etag: etag.clone() }, modified));
+        self.objects.insert(
+            key.to_owned(),
+            (
+                Object {
+                    body,
+                    etag: etag.clone(),
+                },
+                modified,
+            ),
+        );
         WriteOutcome::Applied(etag)
     }
 }
@@ -230,7 +262,10 @@ impl Bucket for MemoryBucket {
     async fn get(&self, key: &str) -> Result<Reply<Option<Object>>, BucketError> {
         self.read(|store| {
             let found = store.objects.get(key);
-            (found.map(|(object, _)| object.clone()), found.map(|(_, modified)| *modified))
+            (
+                found.map(|(object, _)| object.clone()),
+                found.map(|(_, modified)| *modified),
+            )
         })
         .await
     }
@@ -246,7 +281,10 @@ impl Bucket for MemoryBucket {
 
     async fn list(&self, prefix: &str) -> Result<Reply<Vec<Entry>>, BucketError> {
         self.read(|store| {
-            let matching = store.objects.range(prefix.to_owned()..).take_while(|(key, _)| key.starts_with(prefix));
+            let matching = store
+                .objects
+                .range(prefix.to_owned()..)
+                .take_while(|(key, _)| key.starts_with(prefix));
             let entries = matching.map(|(key, (object, modified))| Entry {
                 key: key.clone(),
                 etag: Some(object.etag.clone()),

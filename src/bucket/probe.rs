@@ -34,7 +34,10 @@ pub enum Fault {
 /// The answer is what is worth a warning.
 pub async fn run(bucket: &dyn Bucket, now_ms: u64) -> Result<Vec<String>, Fault> {
     let id = random::id().map_err(|error| Fault::Inconclusive(error.message))?;
-    let keys: Vec<String> = ["one", "race", "missing"].iter().map(|name| format!("_scafo/probe/{id}-{name}")).collect();
+    let keys: Vec<String> = ["one", "race", "missing"]
+        .iter()
+        .map(|name| format!("_scafo/probe/{id}-{name}"))
+        .collect();
     let found = steps(bucket, &keys, now_ms).await;
     for key in &keys {
         // Forgotten ones are reaped later.
@@ -44,9 +47,21 @@ pub async fn run(bucket: &dyn Bucket, now_ms: u64) -> Result<Vec<String>, Fault>
 }
 
 async fn steps(bucket: &dyn Bucket, keys: &[String], now_ms: u64) -> Result<Vec<String>, Fault> {
-    let [one, race, missing] = keys else { return Ok(Vec::new()) };
-    let first = applied("a create of a new key is carried out", bucket.create(one, body(1)).await.value)?;
-    rejected(bucket, one, &body(1), "a create of a key that exists is rejected", bucket.create(one, body(2)).await.value).await?;
+    let [one, race, missing] = keys else {
+        return Ok(Vec::new());
+    };
+    let first = applied(
+        "a create of a new key is carried out",
+        bucket.create(one, body(1)).await.value,
+    )?;
+    rejected(
+        bucket,
+        one,
+        &body(1),
+        "a create of a key that exists is rejected",
+        bucket.create(one, body(2)).await.value,
+    )
+    .await?;
     let mut replaced = bucket.replace(one, &first, body(3)).await.value;
     if replaced == WriteOutcome::Rejected && bucket.switch_etag_dialect() {
         replaced = bucket.replace(one, &first, body(3)).await.value;
@@ -55,10 +70,20 @@ async fn steps(bucket: &dyn Bucket, keys: &[String], now_ms: u64) -> Result<Vec<
     if first == second {
         return violation("different bodies have different ETags", format!("both are {first}"));
     }
-    rejected(bucket, one, &body(3), "a replace of an old version is rejected", bucket.replace(one, &first, body(4)).await.value).await?;
+    rejected(
+        bucket,
+        one,
+        &body(3),
+        "a replace of an old version is rejected",
+        bucket.replace(one, &first, body(4)).await.value,
+    )
+    .await?;
     let absent = bucket.replace(missing, &second, body(5)).await.value;
     if let WriteOutcome::Applied(etag) = absent {
-        return violation("a replace of a key that does not exist is rejected", format!("it was written as {etag}"));
+        return violation(
+            "a replace of a key that does not exist is rejected",
+            format!("it was written as {etag}"),
+        );
     }
     settled(absent)?;
     race_of_creates(bucket, race).await?;
@@ -70,7 +95,10 @@ async fn steps(bucket: &dyn Bucket, keys: &[String], now_ms: u64) -> Result<Vec<
     Ok(match listed.time.date_ms {
         None => vec!["the store shows no date, so stamps follow this machine's own clock".to_owned()],
         Some(date) if date.abs_diff(now_ms) > CLOCK_LIMIT_MS => {
-            vec![format!("the store's clock and this machine's are {} s apart", date.abs_diff(now_ms) / 1_000)]
+            vec![format!(
+                "the store's clock and this machine's are {} s apart",
+                date.abs_diff(now_ms) / 1_000
+            )]
         }
         Some(_) => Vec::new(),
     })
@@ -83,7 +111,14 @@ fn body(number: u8) -> Vec<u8> {
 async fn race_of_creates(bucket: &dyn Bucket, key: &str) -> Result<(), Fault> {
     let racers = (0..RACERS).map(|racer| bucket.create(key, format!("create {racer}").into_bytes()));
     let outcomes = join_all(racers).await.into_iter().map(|reply| reply.value).collect();
-    one_winner(bucket, key, "create", "of several creates at once, one is carried out", outcomes).await
+    one_winner(
+        bucket,
+        key,
+        "create",
+        "of several creates at once, one is carried out",
+        outcomes,
+    )
+    .await
 }
 
 async fn race_of_replaces(bucket: &dyn Bucket, key: &str) -> Result<(), Fault> {
@@ -92,7 +127,14 @@ async fn race_of_replaces(bucket: &dyn Bucket, key: &str) -> Result<(), Fault> {
     };
     let racers = (0..RACERS).map(|racer| bucket.replace(key, &etag, format!("replace {racer}").into_bytes()));
     let outcomes = join_all(racers).await.into_iter().map(|reply| reply.value).collect();
-    one_winner(bucket, key, "replace", "of several replaces of one version at once, one is carried out", outcomes).await
+    one_winner(
+        bucket,
+        key,
+        "replace",
+        "of several replaces of one version at once, one is carried out",
+        outcomes,
+    )
+    .await
 }
 
 /// Exactly one racer won, and what stands is what it wrote.
@@ -117,16 +159,23 @@ async fn one_winner(
             return Err(Fault::Refused(error.clone()));
         }
     }
-    let unsettled = outcomes.iter().any(|outcome| !matches!(outcome, WriteOutcome::Applied(_) | WriteOutcome::Rejected));
+    let unsettled = outcomes
+        .iter()
+        .any(|outcome| !matches!(outcome, WriteOutcome::Applied(_) | WriteOutcome::Rejected));
     match (winners.first(), read(bucket.get(key).await)?.value) {
         (Some(winner), Some(object)) if object.body == format!("{kind} {winner}").into_bytes() => Ok(()),
         (Some(winner), found) => {
             let found = found.map(|object| String::from_utf8_lossy(&object.body).into_owned());
-            violation("a read shows what was just written", format!("{kind} {winner} won and {found:?} stands"))
+            violation(
+                "a read shows what was just written",
+                format!("{kind} {winner} won and {found:?} stands"),
+            )
         }
         // Somebody won whose answer says nothing, which is as good as long as it is one.
         (None, Some(_)) if unsettled => Ok(()),
-        (None, _) if unsettled => Err(Fault::Inconclusive(format!("no answer said who won a race: {outcomes:?}"))),
+        (None, _) if unsettled => Err(Fault::Inconclusive(format!(
+            "no answer said who won a race: {outcomes:?}"
+        ))),
         (None, _) => violation(condition, "none was".to_owned()),
     }
 }
@@ -174,7 +223,13 @@ fn settled(outcome: WriteOutcome) -> Result<(), Fault> {
 }
 
 fn read<T>(answer: Result<T, BucketError>) -> Result<T, Fault> {
-    answer.map_err(|error| if error.is_transient() { Fault::Inconclusive(error.to_string()) } else { Fault::Refused(error) })
+    answer.map_err(|error| {
+        if error.is_transient() {
+            Fault::Inconclusive(error.to_string())
+        } else {
+            Fault::Refused(error)
+        }
+    })
 }
 
 fn violation<T>(condition: &'static str, seen: String) -> Result<T, Fault> {

@@ -85,13 +85,27 @@ impl S3Bucket {
     /// Makes the clients. Nothing is sent yet.
     pub fn open(options: S3Options) -> Self {
         let region = Region::new(options.region.unwrap_or_else(|| "us-east-1".to_owned()));
-        let provider = ProviderConfig::empty().with_region(Some(region.clone())).with_http_client(http_client());
+        let provider = ProviderConfig::empty()
+            .with_region(Some(region.clone()))
+            .with_http_client(http_client());
         let provider = provider.with_sleep_impl(TokioSleep::new());
         // As celld takes them: no profiles, and nobody asks the instance when keys are given.
-        let credentials = CredentialsProviderChain::first_try("environment", EnvironmentVariableCredentialsProvider::new())
-            .or_else("web identity", WebIdentityTokenCredentialsProvider::builder().configure(&provider).build())
-            .or_else("container", EcsCredentialsProvider::builder().configure(&provider).build())
-            .or_else("instance", ImdsCredentialsProvider::builder().configure(&provider).build());
+        let credentials =
+            CredentialsProviderChain::first_try("environment", EnvironmentVariableCredentialsProvider::new())
+                .or_else(
+                    "web identity",
+                    WebIdentityTokenCredentialsProvider::builder()
+                        .configure(&provider)
+                        .build(),
+                )
+                .or_else(
+                    "container",
+                    EcsCredentialsProvider::builder().configure(&provider).build(),
+                )
+                .or_else(
+                    "instance",
+                    ImdsCredentialsProvider::builder().configure(&provider).build(),
+                );
         let credentials = SharedCredentialsProvider::new(credentials);
         let common = || {
             let mut config = ConfigBuilder::new()
@@ -126,13 +140,21 @@ impl S3Bucket {
     }
 
     fn whole(&self, key: &str) -> String {
-        if self.prefix.is_empty() { key.to_owned() } else { format!("{}/{key}", self.prefix) }
+        if self.prefix.is_empty() {
+            key.to_owned()
+        } else {
+            format!("{}/{key}", self.prefix)
+        }
     }
 
     /// The tag as this store wants it in a condition.
     fn condition(&self, etag: &ETag) -> String {
         let tag = etag.as_str();
-        if self.unquoted.load(Ordering::Relaxed) { tag.trim_matches('"').to_owned() } else { tag.to_owned() }
+        if self.unquoted.load(Ordering::Relaxed) {
+            tag.trim_matches('"').to_owned()
+        } else {
+            tag.to_owned()
+        }
     }
 
     async fn fetch(&self, key: &str, unless: Option<&ETag>) -> Result<Reply<Fetched>, BucketError> {
@@ -160,11 +182,16 @@ impl S3Bucket {
             let etag = output.e_tag().and_then(ETag::new);
             let etag = etag.ok_or_else(|| BucketError::Unreachable(format!("the store gave {key} without an ETag")))?;
             let body = output.body.collect().await;
-            let body = body.map_err(|error| BucketError::Unreachable(format!("{key} broke off: {error}")))?.to_vec();
+            let body = body
+                .map_err(|error| BucketError::Unreachable(format!("{key} broke off: {error}")))?
+                .to_vec();
             Ok(Fetched::Object(Object { body, etag }))
         };
         let value = within(READ_LIMIT, fetch).await??;
-        Ok(Reply { value, time: clock.time() })
+        Ok(Reply {
+            value,
+            time: clock.time(),
+        })
     }
 
     async fn put(&self, key: &str, etag: Option<&ETag>, body: Vec<u8>) -> Reply<WriteOutcome> {
@@ -189,7 +216,10 @@ impl S3Bucket {
             Ok(Err(error)) => self.write_outcome(&Failure::of(&error), etag.is_some()),
             Err(error) => WriteOutcome::Unknown(error.to_string()),
         };
-        Reply { value, time: clock.time() }
+        Reply {
+            value,
+            time: clock.time(),
+        }
     }
 
     /// What a failed write means: by the store's code first, then by the status (`s3.md`, part B).
@@ -249,7 +279,10 @@ enum Fetched {
 }
 
 fn http_client() -> SharedHttpClient {
-    HttpBuilder::new().pool_idle_timeout(IDLE_LIMIT).tls_provider(Provider::Rustls(CryptoMode::Ring)).build_https()
+    HttpBuilder::new()
+        .pool_idle_timeout(IDLE_LIMIT)
+        .tls_provider(Provider::Rustls(CryptoMode::Ring))
+        .build_https()
 }
 
 fn timeouts(connect: Duration, read: Duration, attempt: Duration, operation: Duration) -> TimeoutConfig {
@@ -305,7 +338,10 @@ impl Intercept for StoreClock {
         let time = if headers.get("age").is_some() {
             StoreTime::default()
         } else {
-            StoreTime { date_ms: read("date"), last_modified_ms: read("last-modified") }
+            StoreTime {
+                date_ms: read("date"),
+                last_modified_ms: read("last-modified"),
+            }
         };
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = time;
         Ok(())
@@ -328,16 +364,25 @@ impl Failure {
     {
         let status = error.raw_response().map(|response| response.status().as_u16());
         let (code, message) = match error {
-            SdkError::ServiceError(service) => {
-                (service.err().code().unwrap_or_default().to_owned(), service.err().message().unwrap_or_default())
-            }
+            SdkError::ServiceError(service) => (
+                service.err().code().unwrap_or_default().to_owned(),
+                service.err().message().unwrap_or_default(),
+            ),
             _ => (String::new(), ""),
         };
         let chain = DisplayErrorContext(error).to_string();
         let mut text = String::new();
         match error {
             SdkError::ServiceError(_) => {
-                let _ = write!(text, "{message}{}", if code.is_empty() { String::new() } else { format!(" ({code})") });
+                let _ = write!(
+                    text,
+                    "{message}{}",
+                    if code.is_empty() {
+                        String::new()
+                    } else {
+                        format!(" ({code})")
+                    }
+                );
                 if text.is_empty() {
                     let _ = write!(text, "status {}", status.unwrap_or_default());
                 }
@@ -345,8 +390,14 @@ impl Failure {
             SdkError::TimeoutError(_) => text.push_str("no answer in time"),
             _ => text.push_str(&innermost(error)),
         }
-        let no_credentials = status.is_none() && (chain.contains("no providers in chain") || chain.contains("CredentialsNotLoaded"));
-        Self { status, code, text: text.trim().to_owned(), no_credentials }
+        let no_credentials =
+            status.is_none() && (chain.contains("no providers in chain") || chain.contains("CredentialsNotLoaded"));
+        Self {
+            status,
+            code,
+            text: text.trim().to_owned(),
+            no_credentials,
+        }
     }
 
     /// Whether only a change of the configuration can help.
@@ -367,8 +418,16 @@ fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
 #[async_trait]
 impl Bucket for S3Bucket {
     fn name(&self) -> String {
-        let prefix = if self.prefix.is_empty() { String::new() } else { format!("/{}", self.prefix) };
-        let endpoint = self.endpoint.as_ref().map(|endpoint| format!(" at {endpoint}")).unwrap_or_default();
+        let prefix = if self.prefix.is_empty() {
+            String::new()
+        } else {
+            format!("/{}", self.prefix)
+        };
+        let endpoint = self
+            .endpoint
+            .as_ref()
+            .map(|endpoint| format!(" at {endpoint}"))
+            .unwrap_or_default();
         format!("s3://{}{prefix}{endpoint}", self.bucket)
     }
 
@@ -395,26 +454,41 @@ impl Bucket for S3Bucket {
 
     async fn list(&self, prefix: &str) -> Result<Reply<Vec<Entry>>, BucketError> {
         let clock = StoreClock::default();
-        let own = if self.prefix.is_empty() { String::new() } else { format!("{}/", self.prefix) };
+        let own = if self.prefix.is_empty() {
+            String::new()
+        } else {
+            format!("{}/", self.prefix)
+        };
         let mut entries = Vec::new();
         let mut token = None;
         loop {
-            let request = self.bulk.list_objects_v2().bucket(&self.bucket).prefix(format!("{own}{prefix}"));
+            let request = self
+                .bulk
+                .list_objects_v2()
+                .bucket(&self.bucket)
+                .prefix(format!("{own}{prefix}"));
             let request = request.set_continuation_token(token.take());
             let page = within(READ_LIMIT, request.customize().interceptor(clock.clone()).send()).await?;
             let page = page.map_err(|error| self.read_error(&Failure::of(&error)))?;
             for object in page.contents() {
-                let Some(key) = object.key().and_then(|key| key.strip_prefix(&own)) else { continue };
+                let Some(key) = object.key().and_then(|key| key.strip_prefix(&own)) else {
+                    continue;
+                };
                 entries.push(Entry {
                     key: key.to_owned(),
                     etag: object.e_tag().and_then(ETag::new),
-                    last_modified_ms: object.last_modified().and_then(|at| u64::try_from(at.to_millis().ok()?).ok()),
+                    last_modified_ms: object
+                        .last_modified()
+                        .and_then(|at| u64::try_from(at.to_millis().ok()?).ok()),
                 });
             }
             token = page.next_continuation_token().map(ToOwned::to_owned);
             if token.is_none() {
                 entries.sort_by(|one, other| one.key.cmp(&other.key));
-                return Ok(Reply { value: entries, time: clock.time() });
+                return Ok(Reply {
+                    value: entries,
+                    time: clock.time(),
+                });
             }
         }
     }

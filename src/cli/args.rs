@@ -13,7 +13,9 @@ use crate::config::settings::{SETTINGS, Setting};
 /// Linux machines as one mesh-only fleet that runs celld.
 #[derive(Debug, Parser)]
 #[command(name = "scafo", version, arg_required_else_help = true, max_term_width = 100)]
-#[command(after_help = "On each machine, with SCAFO_BUCKET set:\n  scafo wg init      make the tunnel key\n  scafo sail         join the mesh and serve\n  scafo fleet nodes  see who is there")]
+#[command(
+    after_help = "On each machine, with SCAFO_BUCKET set:\n  scafo wg init      make the tunnel key\n  scafo sail         join the mesh and serve\n  scafo fleet nodes  see who is there"
+)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -24,7 +26,9 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Verb {
     /// Run this machine's node: join the mesh, register, serve
-    #[command(after_help = "Examples:\n  scafo sail --bucket s3://my-fleet\n  scafo sail --node-labels tier=fast --node-labels region=eu-west-1\n  SCAFO_BUCKET=s3://my-fleet SCAFO_BUCKET_ENDPOINT=https://s3.example scafo sail")]
+    #[command(
+        after_help = "Examples:\n  scafo sail --bucket s3://my-fleet\n  scafo sail --node-labels tier=fast --node-labels region=eu-west-1\n  SCAFO_BUCKET=s3://my-fleet SCAFO_BUCKET_ENDPOINT=https://s3.example scafo sail"
+    )]
     Sail {
         /// Settings.
         #[command(flatten)]
@@ -48,7 +52,9 @@ pub enum Verb {
 #[derive(Debug, Subcommand)]
 pub enum WgVerb {
     /// Make the tunnel key and choose the tunnel address
-    #[command(after_help = "Examples:\n  scafo wg init\n  scafo wg init --address 10.88.0.7 --endpoint node7.example:51820\n  scafo wg init --rotate")]
+    #[command(
+        after_help = "Examples:\n  scafo wg init\n  scafo wg init --address 10.88.0.7 --endpoint node7.example:51820\n  scafo wg init --rotate"
+    )]
     Init {
         /// The tunnel address; derived from the key when nothing is said
         #[arg(long, value_name = "IP", conflicts_with = "rotate")]
@@ -82,7 +88,9 @@ pub enum WgVerb {
 #[derive(Debug, Subcommand)]
 pub enum FleetVerb {
     /// List the nodes, from the bucket alone: no node has to be up
-    #[command(after_help = "Examples:\n  scafo fleet nodes\n  scafo fleet nodes --watch\n  scafo fleet nodes --json | jq '.nodes[] | select(.state != \"live\") | .id'")]
+    #[command(
+        after_help = "Examples:\n  scafo fleet nodes\n  scafo fleet nodes --watch\n  scafo fleet nodes --json | jq '.nodes[] | select(.state != \"live\") | .id'"
+    )]
     Nodes {
         /// Print JSON
         #[arg(long)]
@@ -150,7 +158,10 @@ pub struct Tunnel;
 
 impl Scope for Tunnel {
     fn takes(setting: &Setting) -> bool {
-        matches!(setting.key, "state.dir" | "config" | "fleet.network" | "wireguard.listenPort")
+        matches!(
+            setting.key,
+            "state.dir" | "config" | "fleet.network" | "wireguard.listenPort"
+        )
     }
 }
 
@@ -170,7 +181,8 @@ pub struct Listing;
 
 impl Scope for Listing {
     fn takes(setting: &Setting) -> bool {
-        matches!(setting.key, "state.dir" | "config" | "registry.livenessWindowMs") || setting.key.starts_with("bucket.")
+        matches!(setting.key, "state.dir" | "config" | "registry.livenessWindowMs")
+            || setting.key.starts_with("bucket.")
     }
 }
 
@@ -192,7 +204,10 @@ impl<S: Scope> FromArgMatches for SettingFlags<S> {
                 Some((setting.key, values.cloned().collect()))
             })
             .collect();
-        Ok(Self { values, scope: PhantomData })
+        Ok(Self {
+            values,
+            scope: PhantomData,
+        })
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
@@ -216,7 +231,10 @@ impl<S: Scope> Args for SettingFlags<S> {
 
 fn flag(setting: &'static Setting) -> Arg {
     let variable = setting.variables.first().copied().unwrap_or_default();
-    let default = setting.default.map(|default| format!(", default {default}")).unwrap_or_default();
+    let default = setting
+        .default
+        .map(|default| format!(", default {default}"))
+        .unwrap_or_default();
     Arg::new(setting.key)
         .long(setting.flag)
         .value_name(setting.value_name)

@@ -26,7 +26,11 @@ pub fn run(loaded: Loaded, json: bool) -> Result<()> {
     }
     let mut table = Table::new(["SETTING", "VALUE", "FROM"]);
     for line in lines {
-        table.row([line.key.to_owned(), line.value.unwrap_or_else(|| "-".to_owned()), line.origin]);
+        table.row([
+            line.key.to_owned(),
+            line.value.unwrap_or_else(|| "-".to_owned()),
+            line.origin,
+        ]);
     }
     output::print(&table.to_string())
 }
@@ -34,10 +38,21 @@ pub fn run(loaded: Loaded, json: bool) -> Result<()> {
 fn lines(config: &Config) -> Vec<Line> {
     let implied = implied(config);
     let line = |effective: &crate::config::Effective| {
-        let follows = implied.iter().find(|(key, _, _)| *key == effective.key).filter(|_| effective.value.is_none());
+        let follows = implied
+            .iter()
+            .find(|(key, _, _)| *key == effective.key)
+            .filter(|_| effective.value.is_none());
         match follows {
-            Some((key, value, why)) => Line { key, value: Some(value.clone()), origin: why.clone() },
-            None => Line { key: effective.key, value: effective.value.clone(), origin: effective.origin.to_string() },
+            Some((key, value, why)) => Line {
+                key,
+                value: Some(value.clone()),
+                origin: why.clone(),
+            },
+            None => Line {
+                key: effective.key,
+                value: effective.value.clone(),
+                origin: effective.origin.to_string(),
+            },
         }
     };
     config.effective.iter().map(line).collect()
@@ -48,11 +63,20 @@ fn implied(config: &Config) -> Vec<(&'static str, String, String)> {
     let state = StateDir::at(config.state_dir.value.clone());
     // A tunnel that cannot be read is for `sail` to refuse; here it only means that nothing follows from it.
     let tunnel = TunnelState::load(&state).ok().flatten();
-    let facts = tunnel.map(|tunnel| TunnelFacts { address: tunnel.address, network: tunnel.network });
-    let Ok(exposure) = transport::resolve(config, facts, &addresses::all()) else { return Vec::new() };
+    let facts = tunnel.map(|tunnel| TunnelFacts {
+        address: tunnel.address,
+        network: tunnel.network,
+    });
+    let Ok(exposure) = transport::resolve(config, facts, &addresses::all()) else {
+        return Vec::new();
+    };
     let why = format!("transport {}", exposure.transport);
     let mut implied = vec![
-        ("node.transport", exposure.transport.to_string(), Origin::Default.to_string()),
+        (
+            "node.transport",
+            exposure.transport.to_string(),
+            Origin::Default.to_string(),
+        ),
         ("node.address", exposure.address.to_string(), why.clone()),
         ("api.host", exposure.api_host.to_string(), why.clone()),
         ("runtime.bindHost", exposure.runtime_host.to_string(), why.clone()),

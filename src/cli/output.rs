@@ -73,7 +73,9 @@ impl Table {
     /// A table with these headings.
     pub fn new<const N: usize>(headings: [&str; N]) -> Self {
         let mut table = comfy_table::Table::new();
-        table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
+        table
+            .load_style(presets::NOTHING)
+            .set_content_arrangement(ContentArrangement::Dynamic);
         table.set_header(headings);
         // The first column begins at the margin.
         if let Some(column) = table.column_mut(0) {
@@ -114,7 +116,11 @@ pub fn bytes(count: u64) -> String {
     let mut rest = count as f64;
     for unit in ["B", "KiB", "MiB", "GiB"] {
         if rest < 1_024.0 {
-            return if unit == "B" { format!("{count} B") } else { format!("{rest:.1} {unit}") };
+            return if unit == "B" {
+                format!("{count} B")
+            } else {
+                format!("{rest:.1} {unit}")
+            };
         }
         rest /= 1_024.0;
     }
@@ -128,17 +134,31 @@ mod tests {
 
     #[test]
     fn ages_and_bytes_are_short() {
-        for (ms, shown) in [(0, "0s"), (59_999, "59s"), (192_000, "3m12s"), (7_500_000, "2h5m"), (273_600_000, "3d4h")] {
+        for (ms, shown) in [
+            (0, "0s"),
+            (59_999, "59s"),
+            (192_000, "3m12s"),
+            (7_500_000, "2h5m"),
+            (273_600_000, "3d4h"),
+        ] {
             assert_eq!(age(ms), shown);
         }
-        for (count, shown) in [(0, "0 B"), (1_023, "1023 B"), (1_536, "1.5 KiB"), (5 << 30, "5.0 GiB"), (3 << 40, "3.0 TiB")] {
+        for (count, shown) in [
+            (0, "0 B"),
+            (1_023, "1023 B"),
+            (1_536, "1.5 KiB"),
+            (5 << 30, "5.0 GiB"),
+            (3 << 40, "3.0 TiB"),
+        ] {
             assert_eq!(bytes(count), shown);
         }
     }
 
     #[test]
     fn a_styled_error_says_what_the_plain_one_says() {
-        let error = Error::conflict("taken").field(Field::new("api.port", 7300).from("--api-port")).help("choose another");
+        let error = Error::conflict("taken")
+            .field(Field::new("api.port", 7300).from("--api-port"))
+            .help("choose another");
         let plain = anstream::adapter::strip_str(&styled(&error)).to_string();
         assert_eq!(plain, error.to_string() + "\n");
     }

@@ -26,16 +26,27 @@ pub enum VersionFault {
 impl CelldVersion {
     /// Reads the output of `celld --version`: the word `celld`, a semantic version without a `v`, and whatever follows.
     pub fn parse(output: &str) -> Result<Self, VersionFault> {
-        let line = output.lines().map(str::trim).find(|line| !line.is_empty()).ok_or(VersionFault::Silent)?;
+        let line = output
+            .lines()
+            .map(str::trim)
+            .find(|line| !line.is_empty())
+            .ok_or(VersionFault::Silent)?;
         let not_celld = || VersionFault::NotCelld(line.chars().take(80).collect());
         let mut words = line.split_whitespace();
         if words.next() != Some("celld") {
             return Err(not_celld());
         }
-        let version = words.next().and_then(|version| Version::parse(version).ok()).ok_or_else(not_celld)?;
+        let version = words
+            .next()
+            .and_then(|version| Version::parse(version).ok())
+            .ok_or_else(not_celld)?;
         let version = Self(version);
         // Build metadata says nothing about age, and semver's order of precedence leaves it out.
-        if version.0.cmp_precedence(&OLDEST).is_lt() { Err(VersionFault::TooOld(version)) } else { Ok(version) }
+        if version.0.cmp_precedence(&OLDEST).is_lt() {
+            Err(VersionFault::TooOld(version))
+        } else {
+            Ok(version)
+        }
     }
 }
 
@@ -61,14 +72,20 @@ mod tests {
             ("celld 0.5.0+build.7", "0.5.0+build.7"),
             ("celld 1.0.0-rc.1", "1.0.0-rc.1"),
         ] {
-            assert_eq!(CelldVersion::parse(output).map(|version| version.to_string()), Ok(shown.to_owned()), "{output}");
+            assert_eq!(
+                CelldVersion::parse(output).map(|version| version.to_string()),
+                Ok(shown.to_owned()),
+                "{output}"
+            );
         }
     }
 
     #[test]
     fn older_ones_are_named() {
         for old in ["0.4.1", "0.3.0", "0.5.0-rc.1", "0.5.0-alpha+x"] {
-            let Err(VersionFault::TooOld(version)) = CelldVersion::parse(&format!("celld {old}")) else { panic!("{old}") };
+            let Err(VersionFault::TooOld(version)) = CelldVersion::parse(&format!("celld {old}")) else {
+                panic!("{old}")
+            };
             assert_eq!(version.to_string(), old);
         }
     }
@@ -76,8 +93,19 @@ mod tests {
     #[test]
     fn what_is_no_version_of_celld_is_said() {
         assert_eq!(CelldVersion::parse(" \n\n"), Err(VersionFault::Silent));
-        for output in ["celld", "celld v0.6.2", "celldx 0.6.2", "0.6.2", "deno 2.0.0", "celld 0.6"] {
-            assert_eq!(CelldVersion::parse(output), Err(VersionFault::NotCelld(output.into())), "{output}");
+        for output in [
+            "celld",
+            "celld v0.6.2",
+            "celldx 0.6.2",
+            "0.6.2",
+            "deno 2.0.0",
+            "celld 0.6",
+        ] {
+            assert_eq!(
+                CelldVersion::parse(output),
+                Err(VersionFault::NotCelld(output.into())),
+                "{output}"
+            );
         }
     }
 

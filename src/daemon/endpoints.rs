@@ -33,13 +33,22 @@ impl Endpoints {
             return self.stated.clone();
         }
         let towards_bucket = match &self.bucket {
-            Some((host, port)) => resolve(host, *port).await.into_iter().find_map(addresses::source_towards),
+            Some((host, port)) => resolve(host, *port)
+                .await
+                .into_iter()
+                .find_map(addresses::source_towards),
             None => None,
         };
         // A bucket on this very machine says nothing about how others reach it.
         let usable = |address: &IpAddr| !address.is_loopback() && !self.network.contains(address);
-        let address = towards_bucket.filter(usable).or_else(|| addresses::outward(&self.interface)).filter(usable);
-        address.map(|address| SocketAddr::new(address, self.port).to_string()).into_iter().collect()
+        let address = towards_bucket
+            .filter(usable)
+            .or_else(|| addresses::outward(&self.interface))
+            .filter(usable);
+        address
+            .map(|address| SocketAddr::new(address, self.port).to_string())
+            .into_iter()
+            .collect()
     }
 }
 
@@ -58,7 +67,10 @@ pub(super) fn host_and_port(url: &str) -> Option<(String, u16)> {
     let usual = if scheme == "http" { 80 } else { 443 };
     if let Some(inner) = authority.strip_prefix('[') {
         let (host, port) = inner.split_once(']')?;
-        return Some((host.to_owned(), port.strip_prefix(':').map_or(Some(usual), |port| port.parse().ok())?));
+        return Some((
+            host.to_owned(),
+            port.strip_prefix(':').map_or(Some(usual), |port| port.parse().ok())?,
+        ));
     }
     match authority.rsplit_once(':') {
         Some((host, port)) => Some((host.to_owned(), port.parse().ok()?)),

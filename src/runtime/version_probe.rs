@@ -34,7 +34,9 @@ pub struct Celld {
 pub async fn probe(binary: &str, origin: &str, search: &str, limit: Duration) -> Result<Celld> {
     let refuse = |reason: String| {
         let field = Field::new("runtime.binary", binary).from(origin).because(reason);
-        Error::capability("celld cannot be run by this node").field(field).help(HELP)
+        Error::capability("celld cannot be run by this node")
+            .field(field)
+            .help(HELP)
     };
     let path = find(binary, search).map_err(refuse)?;
     let output = run(&path, search, limit).await.map_err(refuse)?;
@@ -42,15 +44,16 @@ pub async fn probe(binary: &str, origin: &str, search: &str, limit: Duration) ->
         Ok(version) => Ok(Celld { path, version }),
         Err(VersionFault::Silent) => Err(refuse("it prints no version".to_owned())),
         Err(VersionFault::NotCelld(line)) => Err(refuse(format!("it prints {line:?}, which is no version of celld"))),
-        Err(VersionFault::TooOld(version)) => {
-            Err(refuse(format!("it is celld {version}, and the oldest that is supported is {OLDEST}")))
-        }
+        Err(VersionFault::TooOld(version)) => Err(refuse(format!(
+            "it is celld {version}, and the oldest that is supported is {OLDEST}"
+        ))),
     }
 }
 
 fn find(binary: &str, search: &str) -> Result<PathBuf, String> {
     let is_executable = |path: &Path| {
-        path.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
+        path.metadata()
+            .is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
     };
     if binary.contains('/') {
         let path = PathBuf::from(binary);
@@ -61,7 +64,9 @@ fn find(binary: &str, search: &str) -> Result<PathBuf, String> {
             Err(error) => Err(error.to_string()),
         };
     }
-    let found = std::env::split_paths(search).map(|folder| folder.join(binary)).find(|path| is_executable(path));
+    let found = std::env::split_paths(search)
+        .map(|folder| folder.join(binary))
+        .find(|path| is_executable(path));
     found.ok_or_else(|| format!("it is in none of the directories of PATH ({search})"))
 }
 
@@ -93,9 +98,17 @@ async fn run(path: &Path, search: &str, limit: Duration) -> Result<String, Strin
     if status.success() {
         return Ok(output);
     }
-    let last = complaint.lines().map(str::trim).rfind(|line| !line.is_empty()).unwrap_or_default();
+    let last = complaint
+        .lines()
+        .map(str::trim)
+        .rfind(|line| !line.is_empty())
+        .unwrap_or_default();
     let last: String = last.chars().take(200).collect();
-    let said = if last.is_empty() { String::new() } else { format!("; it says: {last}") };
+    let said = if last.is_empty() {
+        String::new()
+    } else {
+        format!("; it says: {last}")
+    };
     Err(format!("--version ends with {}{said}", ending(status)))
 }
 
@@ -142,7 +155,9 @@ mod tests {
     async fn refusal(text: &str) -> String {
         let folder = tempfile::tempdir().unwrap();
         let binary = script(folder.path(), text);
-        let error = probe(&binary, "--runtime-binary", PATH, Duration::from_millis(400)).await.unwrap_err();
+        let error = probe(&binary, "--runtime-binary", PATH, Duration::from_millis(400))
+            .await
+            .unwrap_err();
         assert_eq!(error.code, Code::CapabilityMissing);
         error.to_string().replace(&folder.path().display().to_string(), "DIR")
     }
@@ -151,12 +166,20 @@ mod tests {
     async fn a_good_celld_is_taken_in_a_clean_environment() {
         let folder = tempfile::tempdir().unwrap();
         let seen = folder.path().join("environment");
-        let binary = script(folder.path(), &format!("env > {}; echo 'celld 0.6.1-rpc-targets.1 (debug)'", seen.display()));
+        let binary = script(
+            folder.path(),
+            &format!("env > {}; echo 'celld 0.6.1-rpc-targets.1 (debug)'", seen.display()),
+        );
         let found = probe(&binary, "default", PATH, Duration::from_secs(5)).await.unwrap();
         assert_eq!(found.version.to_string(), "0.6.1-rpc-targets.1");
         let environment = fs::read_to_string(seen).unwrap();
         let names: Vec<&str> = environment.lines().filter_map(|line| line.split('=').next()).collect();
-        assert!(names.iter().all(|name| ["PATH", "HOME", "PWD", "SHLVL", "_", "OLDPWD"].contains(name)), "{names:?}");
+        assert!(
+            names
+                .iter()
+                .all(|name| ["PATH", "HOME", "PWD", "SHLVL", "_", "OLDPWD"].contains(name)),
+            "{names:?}"
+        );
     }
 
     #[tokio::test]
@@ -164,9 +187,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         script(folder.path(), "echo celld 0.5.0");
         let search = format!("/nowhere:{}:{PATH}", folder.path().display());
-        let found = probe("celld", "default", &search, Duration::from_secs(5)).await.unwrap();
+        let found = probe("celld", "default", &search, Duration::from_secs(5))
+            .await
+            .unwrap();
         assert_eq!(found.path, folder.path().join("celld"));
-        let error = probe("celld", "default", "/nowhere", Duration::from_secs(5)).await.unwrap_err();
+        let error = probe("celld", "default", "/nowhere", Duration::from_secs(5))
+            .await
+            .unwrap_err();
         insta::assert_snapshot!(error, @"
         error[capability-missing]: celld cannot be run by this node
           runtime.binary = celld (from default): it is in none of the directories of PATH (/nowhere)
@@ -219,10 +246,18 @@ mod tests {
     async fn one_that_hangs_is_ended_with_everything_it_started() {
         let folder = tempfile::tempdir().unwrap();
         let pids = folder.path().join("pids");
-        let binary = script(folder.path(), &format!("sleep 60 & echo $$ $! > {}; wait", pids.display()));
+        let binary = script(
+            folder.path(),
+            &format!("sleep 60 & echo $$ $! > {}; wait", pids.display()),
+        );
         let begun = Instant::now();
-        let error = probe(&binary, "default", PATH, Duration::from_millis(400)).await.unwrap_err();
-        assert!(error.fields[0].reason.as_ref().unwrap().starts_with("it hangs"), "{error}");
+        let error = probe(&binary, "default", PATH, Duration::from_millis(400))
+            .await
+            .unwrap_err();
+        assert!(
+            error.fields[0].reason.as_ref().unwrap().starts_with("it hangs"),
+            "{error}"
+        );
         assert!(begun.elapsed() < Duration::from_secs(30));
         for pid in fs::read_to_string(&pids).unwrap().split_whitespace() {
             let alive = || fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "));

@@ -70,8 +70,16 @@ pub fn run(loaded: Loaded, asked: Asked, json: bool) -> Result<()> {
     if json {
         return output::print_json(&made);
     }
-    let next = if asked.rotate { "restart the node, and its peers follow" } else { "join the mesh with: scafo sail" };
-    let derived = if made.address_is_final { "" } else { " (derived from the key; claimed at the first boot)" };
+    let next = if asked.rotate {
+        "restart the node, and its peers follow"
+    } else {
+        "join the mesh with: scafo sail"
+    };
+    let derived = if made.address_is_final {
+        ""
+    } else {
+        " (derived from the key; claimed at the first boot)"
+    };
     output::print(&format!(
         "public key      {}\ntunnel address  {}{derived}\nmesh network    {}\nkept in         {}\n\nnext: {next}\n",
         made.public_key, made.address, made.network, made.state_dir

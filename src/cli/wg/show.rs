@@ -72,7 +72,11 @@ pub async fn run(config: &Config, json: bool) -> Result<()> {
         peers: peers(&told, &names, now),
         interface,
     };
-    if json { output::print_json(&shown) } else { output::print(&render(&shown)) }
+    if json {
+        output::print_json(&shown)
+    } else {
+        output::print(&render(&shown))
+    }
 }
 
 fn no_daemon(socket: &Path, error: &io::Error) -> Error {
@@ -113,7 +117,9 @@ fn peers(told: &mesh::Told, names: &Peers, now: u64) -> Vec<ShownPeer> {
 }
 
 fn millis(at: SystemTime) -> Option<u64> {
-    u64::try_from(at.duration_since(UNIX_EPOCH).ok()?.as_millis()).ok().filter(|at| *at > 0)
+    u64::try_from(at.duration_since(UNIX_EPOCH).ok()?.as_millis())
+        .ok()
+        .filter(|at| *at > 0)
 }
 
 fn render(shown: &Shown) -> String {
@@ -121,7 +127,11 @@ fn render(shown: &Shown) -> String {
     let mtu = shown.mtu.map(|mtu| format!(", mtu {mtu}")).unwrap_or_default();
     let mut text = format!(
         "{} {}, udp port {}{mtu}\npublic key {}\n{} peers, {up} up\n",
-        shown.interface, shown.address, shown.listen_port, shown.public_key, shown.peers.len()
+        shown.interface,
+        shown.address,
+        shown.listen_port,
+        shown.public_key,
+        shown.peers.len()
     );
     if shown.peers.is_empty() {
         return text;
@@ -131,8 +141,10 @@ fn render(shown: &Shown) -> String {
         table.row([
             peer.id.clone().unwrap_or_else(|| peer.public_key.clone()),
             peer.address.clone(),
-            peer.endpoint.map_or_else(|| "-".to_owned(), |endpoint| endpoint.to_string()),
-            peer.handshake_age_ms.map_or_else(|| "never".to_owned(), |age| format!("{} ago", output::age(age))),
+            peer.endpoint
+                .map_or_else(|| "-".to_owned(), |endpoint| endpoint.to_string()),
+            peer.handshake_age_ms
+                .map_or_else(|| "never".to_owned(), |age| format!("{} ago", output::age(age))),
             output::bytes(peer.rx_bytes),
             output::bytes(peer.tx_bytes),
         ]);
