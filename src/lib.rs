@@ -11,4 +11,5 @@ pub mod core;
 pub mod error;
 pub mod host;
 pub mod registry;
+pub mod runtime;
 pub mod state;
