@@ -45,13 +45,19 @@ impl CelldVersion {
             return Err(VersionFault::OtherProgram(shown(program)));
         }
         let word = words.next().ok_or(VersionFault::NoVersion)?;
-        Version::parse(word).map(Self).map_err(|_| VersionFault::NotSemantic(shown(word)))
+        Version::parse(word)
+            .map(Self)
+            .map_err(|_| VersionFault::NotSemantic(shown(word)))
     }
 
     /// [`Self::parse`], and refuses what Scafo does not run.
     pub fn supported(output: &str) -> Result<Self, VersionFault> {
         let version = Self::parse(output)?;
-        if version.is_supported() { Ok(version) } else { Err(VersionFault::TooOld(version)) }
+        if version.is_supported() {
+            Ok(version)
+        } else {
+            Err(VersionFault::TooOld(version))
+        }
     }
 
     /// Whether Scafo runs this version. Semantic order decides, so a pre-release of 0.5.0 is too old and one of 0.5.1
@@ -119,7 +125,10 @@ mod tests {
         assert_eq!(supported("celld 0.5.0").unwrap(), "0.5.0");
         assert_eq!(supported("celld 0.6.2 (debug)\n").unwrap(), "0.6.2");
         assert_eq!(supported("celld 0.5.1-ewhauser.1\n").unwrap(), "0.5.1-ewhauser.1");
-        assert_eq!(supported("celld 0.6.1-rpc-targets.1+g1234\n").unwrap(), "0.6.1-rpc-targets.1+g1234");
+        assert_eq!(
+            supported("celld 0.6.1-rpc-targets.1+g1234\n").unwrap(),
+            "0.6.1-rpc-targets.1+g1234"
+        );
         assert_eq!(supported("  celld\t1.0.0\r\nmore\n").unwrap(), "1.0.0");
     }
 
@@ -136,10 +145,19 @@ mod tests {
     fn what_is_no_version_says_what_it_is() {
         assert_eq!(supported(" \n\t"), Err(VersionFault::Empty));
         assert_eq!(supported("celld\n"), Err(VersionFault::NoVersion));
-        assert_eq!(supported("celld v0.6.2"), Err(VersionFault::NotSemantic("v0.6.2".into())));
+        assert_eq!(
+            supported("celld v0.6.2"),
+            Err(VersionFault::NotSemantic("v0.6.2".into()))
+        );
         assert_eq!(supported("celld 0.6"), Err(VersionFault::NotSemantic("0.6".into())));
-        assert_eq!(supported("CELLD 0.6.2"), Err(VersionFault::OtherProgram("CELLD".into())));
-        assert_eq!(supported("node v22.1.0"), Err(VersionFault::OtherProgram("node".into())));
+        assert_eq!(
+            supported("CELLD 0.6.2"),
+            Err(VersionFault::OtherProgram("CELLD".into()))
+        );
+        assert_eq!(
+            supported("node v22.1.0"),
+            Err(VersionFault::OtherProgram("node".into()))
+        );
     }
 
     #[test]
@@ -164,8 +182,13 @@ mod tests {
     #[test]
     fn a_strangers_word_is_cut_and_escaped() {
         let fault = CelldVersion::parse(&format!("celld \u{1b}[31m{}", "9".repeat(500))).unwrap_err();
-        let VersionFault::NotSemantic(word) = fault else { panic!("{fault:?}") };
-        assert!(word.chars().count() < 60 && word.is_ascii() != word.contains('…') && !word.contains('\u{1b}'), "{word}");
+        let VersionFault::NotSemantic(word) = fault else {
+            panic!("{fault:?}")
+        };
+        assert!(
+            word.chars().count() < 60 && word.is_ascii() != word.contains('…') && !word.contains('\u{1b}'),
+            "{word}"
+        );
     }
 
     proptest! {

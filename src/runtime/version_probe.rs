@@ -70,7 +70,9 @@ struct Answer {
 
 impl Asked<'_> {
     fn refusal(&self, message: String, reason: impl Into<String>) -> Error {
-        let field = Field::new("runtime.binary", self.binary.display()).from(self.origin).because(reason);
+        let field = Field::new("runtime.binary", self.binary.display())
+            .from(self.origin)
+            .because(reason);
         Error::capability(message).field(field)
     }
 
@@ -95,8 +97,13 @@ impl Asked<'_> {
         }
         Err(not_executable.unwrap_or_else(|| {
             let searched = path.to_string_lossy();
-            self.refusal("celld was not found".into(), format!("no such program in PATH: {searched}"))
-                .help(format!("install celld {OLDEST_SUPPORTED} or newer, or name it with `--runtime-binary PATH`"))
+            self.refusal(
+                "celld was not found".into(),
+                format!("no such program in PATH: {searched}"),
+            )
+            .help(format!(
+                "install celld {OLDEST_SUPPORTED} or newer, or name it with `--runtime-binary PATH`"
+            ))
         }))
     }
 
@@ -113,14 +120,20 @@ impl Asked<'_> {
             }
             Err(error) => {
                 return Err(self
-                    .refusal("celld cannot be run".into(), format!("{shown} cannot be looked at: {error}"))
+                    .refusal(
+                        "celld cannot be run".into(),
+                        format!("{shown} cannot be looked at: {error}"),
+                    )
                     .help("name another binary with `--runtime-binary PATH`"));
             }
         };
         if metadata.is_dir() {
             return Err(self
                 .refusal("celld cannot be run".into(), format!("{shown} is a directory"))
-                .help(format!("name the binary itself: `--runtime-binary {}`", file.join("celld").display())));
+                .help(format!(
+                    "name the binary itself: `--runtime-binary {}`",
+                    file.join("celld").display()
+                )));
         }
         if metadata.permissions().mode() & 0o111 == 0 {
             return Err(self
@@ -136,7 +149,10 @@ impl Asked<'_> {
         if let Some(home) = env::var_os("HOME") {
             command.env("HOME", home);
         }
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         command.process_group(0).kill_on_drop(true);
         let mut child = command.spawn().map_err(|error| self.cannot_start(program, &error))?;
         // The group outlives its leader when the binary leaves children behind; this ends them on every way out,
@@ -159,9 +175,15 @@ impl Asked<'_> {
                 Err(self
                     .refusal(
                         "celld does not say its version".into(),
-                        format!("`{} --version` did not finish within {limit:?} and was killed", program.display()),
+                        format!(
+                            "`{} --version` did not finish within {limit:?} and was killed",
+                            program.display()
+                        ),
                     )
-                    .help(format!("run `{} --version` by hand and see why it hangs", program.display())))
+                    .help(format!(
+                        "run `{} --version` by hand and see why it hangs",
+                        program.display()
+                    )))
             }
         }
     }
@@ -178,10 +200,14 @@ impl Asked<'_> {
                 format!("{shown} needs an interpreter or a loader that this machine does not have"),
                 format!("download celld for {} {}", env::consts::OS, env::consts::ARCH),
             ),
-            Some(Errno::EACCES) => {
-                (format!("{shown} may not be executed by this user"), format!("chmod a+rx {shown}"))
-            }
-            _ => (format!("{shown} cannot be started: {error}"), format!("run `{shown} --version` by hand")),
+            Some(Errno::EACCES) => (
+                format!("{shown} may not be executed by this user"),
+                format!("chmod a+rx {shown}"),
+            ),
+            _ => (
+                format!("{shown} cannot be started: {error}"),
+                format!("run `{shown} --version` by hand"),
+            ),
         };
         self.refusal("celld cannot be run".into(), reason).help(help)
     }
@@ -212,7 +238,9 @@ impl Asked<'_> {
             ),
             fault => self.refusal("celld does not say its version".into(), format!("{shown} {fault}")),
         };
-        error.help(format!("install celld {OLDEST_SUPPORTED} or newer, or name it with `--runtime-binary PATH`"))
+        error.help(format!(
+            "install celld {OLDEST_SUPPORTED} or newer, or name it with `--runtime-binary PATH`"
+        ))
     }
 }
 
@@ -239,7 +267,12 @@ async fn read_bounded(source: Option<impl AsyncRead + Unpin>) -> String {
 /// The last line that says anything, short and free of control characters.
 fn last_line(output: &str) -> Option<String> {
     let line = output.lines().map(str::trim).rfind(|line| !line.is_empty())?;
-    Some(line.chars().filter(|character| !character.is_control()).take(LAST_WORDS).collect())
+    Some(
+        line.chars()
+            .filter(|character| !character.is_control())
+            .take(LAST_WORDS)
+            .collect(),
+    )
 }
 
 #[cfg(test)]

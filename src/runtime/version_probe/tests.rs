@@ -25,8 +25,11 @@ impl Script {
         fs::write(&source, body).unwrap();
         // Another process writes the file that is run: were it this one, a test that forks at the same moment would
         // hold it open for writing, and the kernel would answer "text file busy".
-        let status =
-            Program::new("install").args(["-m", "755"]).arg(&source).arg(folder.path().join("celld")).status();
+        let status = Program::new("install")
+            .args(["-m", "755"])
+            .arg(&source)
+            .arg(folder.path().join("celld"))
+            .status();
         assert!(status.unwrap().success());
         Self { folder }
     }
@@ -47,7 +50,9 @@ impl Script {
     async fn refusal(&self, limit: Duration) -> String {
         let error = self.probe(limit).await.unwrap_err();
         assert_eq!(error.code.exit_code(), 3, "{error}");
-        error.to_string().replace(&self.folder.path().display().to_string(), "[dir]")
+        error
+            .to_string()
+            .replace(&self.folder.path().display().to_string(), "[dir]")
     }
 }
 
@@ -138,7 +143,10 @@ async fn a_crash_names_its_signal() {
 /// Whether the process still runs. A zombie does not: whoever should reap it is not this test's business.
 fn runs(pid: &str) -> bool {
     let stat = fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
-    stat.rsplit(") ").next().and_then(|rest| rest.chars().next()).is_some_and(|state| state != 'Z')
+    stat.rsplit(") ")
+        .next()
+        .and_then(|rest| rest.chars().next())
+        .is_some_and(|state| state != 'Z')
 }
 
 #[tokio::test]
@@ -152,7 +160,11 @@ async fn a_hang_ends_and_leaves_no_process_behind() {
     let refusal = loop {
         let began = Instant::now();
         let refusal = script.refusal(limit).await;
-        assert!(began.elapsed() < limit + Duration::from_secs(10), "the limit does not hold: {:?}", began.elapsed());
+        assert!(
+            began.elapsed() < limit + Duration::from_secs(10),
+            "the limit does not hold: {:?}",
+            began.elapsed()
+        );
         if script.folder.path().join("leader").exists() {
             break refusal.replace(&format!("{limit:?}"), "[limit]");
         }
@@ -212,7 +224,10 @@ async fn what_cannot_be_run_says_why() {
 fn a_bare_name_is_looked_for_in_the_path_it_names() {
     let script = Script::shell("echo celld 0.6.2");
     let folder = script.folder.path().display();
-    let asked = Asked { binary: Path::new("celld"), origin: "the default" };
+    let asked = Asked {
+        binary: Path::new("celld"),
+        origin: "the default",
+    };
     let found = asked.locate(OsStr::new(&format!("/nonexistent:{folder}"))).unwrap();
     assert_eq!(found, script.path());
 
@@ -225,7 +240,10 @@ fn a_bare_name_is_looked_for_in_the_path_it_names() {
     fs::set_permissions(script.path(), fs::Permissions::from_mode(0o644)).unwrap();
     let error = asked.locate(OsStr::new(&format!("/nonexistent:{folder}"))).unwrap_err();
     assert!(error.to_string().contains("is not executable"), "{error}");
-    let empty = Asked { binary: Path::new(""), origin: "SCAFO_RUNTIME_BINARY" };
+    let empty = Asked {
+        binary: Path::new(""),
+        origin: "SCAFO_RUNTIME_BINARY",
+    };
     insta::assert_snapshot!(empty.locate(OsStr::new("/bin")).unwrap_err(), @"
     error[capability-missing]: no celld binary is named
       runtime.binary =  (from SCAFO_RUNTIME_BINARY): the value is empty
