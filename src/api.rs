@@ -57,8 +57,11 @@ pub struct Health {
 pub fn bind(address: SocketAddr, devices: &[&str]) -> io::Result<Vec<std::net::TcpListener>> {
     let mut address = address;
     let mut listeners = Vec::new();
-    let devices: Vec<Option<&str>> =
-        if devices.is_empty() { vec![None] } else { devices.iter().copied().map(Some).collect() };
+    let devices: Vec<Option<&str>> = if devices.is_empty() {
+        vec![None]
+    } else {
+        devices.iter().copied().map(Some).collect()
+    };
     for device in devices {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
         // A restart must not wait for connections of the last run to be forgotten.
@@ -80,7 +83,10 @@ pub async fn serve(
     health: watch::Receiver<Health>,
     stop: CancellationToken,
 ) -> io::Result<()> {
-    let router = Router::new().route("/v1/health", get(answer_health)).fallback(not_found).with_state(health);
+    let router = Router::new()
+        .route("/v1/health", get(answer_health))
+        .fallback(not_found)
+        .with_state(health);
     let places = Arc::new(Semaphore::new(CONNECTIONS));
     let mut serving = tokio::task::JoinSet::new();
     for listener in listeners {
@@ -94,7 +100,9 @@ pub async fn serve(
 async fn accept(listener: TcpListener, router: Router, places: Arc<Semaphore>, stop: CancellationToken) {
     let mut connections = tokio::task::JoinSet::new();
     loop {
-        let Ok(place) = places.clone().acquire_owned().await else { return };
+        let Ok(place) = places.clone().acquire_owned().await else {
+            return;
+        };
         let accepted = tokio::select! {
             () = stop.cancelled() => return,
             accepted = listener.accept() => accepted,
@@ -129,8 +137,11 @@ async fn serve_connection(stream: TcpStream, router: Router) {
 
 async fn answer_health(State(health): State<watch::Receiver<Health>>) -> Response {
     let health = health.borrow().clone();
-    let status =
-        if health.phase == Phase::Live.to_string() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    let status = if health.phase == Phase::Live.to_string() {
+        StatusCode::OK
+    } else {
+        StatusCode::SERVICE_UNAVAILABLE
+    };
     (status, Json(health)).into_response()
 }
 
@@ -189,7 +200,10 @@ mod tests {
         sender.send(health).unwrap();
         assert!(ask(address, "/v1/health").await.starts_with("HTTP/1.1 200"));
         let answer = ask(address, "/nowhere").await;
-        assert!(answer.starts_with("HTTP/1.1 404") && answer.contains(r#""code":"not-found""#), "{answer}");
+        assert!(
+            answer.starts_with("HTTP/1.1 404") && answer.contains(r#""code":"not-found""#),
+            "{answer}"
+        );
         stop.cancel();
         server.await.unwrap().unwrap();
         assert!(TcpStream::connect(address).await.is_err());

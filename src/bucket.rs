@@ -8,8 +8,11 @@
 //! implementation adds its own prefix (`s3://NAME/PREFIX`) and strips it again in listings.
 
 use std::fmt;
+use std::sync::Arc;
 
 use async_trait::async_trait;
+
+use self::url::BucketUrl;
 
 pub mod dir;
 pub mod memory;
@@ -162,4 +165,26 @@ pub trait Bucket: Send + Sync + fmt::Debug {
     /// Removes an object, whatever its version; no object is no error. For reaped things only: what must not be undone
     /// is overwritten instead, since many stores ignore a condition on a removal.
     async fn remove(&self, key: &str) -> Result<(), BucketError>;
+
+    /// Sends tags without their quotes from now on, as some stores want them in conditions. False where there is no
+    /// other dialect left to try.
+    fn switch_etag_dialect(&self) -> bool {
+        false
+    }
+}
+
+/// Opens the bucket at `url`. Nothing is sent to a store yet; a directory is made where it is missing.
+pub fn open(url: &BucketUrl, endpoint: Option<String>, region: Option<String>) -> Result<Arc<dyn Bucket>, BucketError> {
+    Ok(match url {
+        BucketUrl::S3 { name, prefix } => {
+            let (bucket, prefix) = (name.clone(), prefix.clone());
+            Arc::new(s3::S3Bucket::open(s3::S3Options {
+                bucket,
+                prefix,
+                endpoint,
+                region,
+            }))
+        }
+        BucketUrl::Dir(path) => Arc::new(dir::DirBucket::open(path)?),
+    })
 }

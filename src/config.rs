@@ -264,7 +264,11 @@ impl Config {
     /// The bucket, with the one default that there is: a directory in the state directory, which only a node that
     /// nobody else can reach may use.
     pub fn bucket_url(&self) -> BucketUrl {
-        self.bucket.url.value.clone().unwrap_or_else(|| BucketUrl::Dir(self.state_dir.value.join("bucket")))
+        self.bucket
+            .url
+            .value
+            .clone()
+            .unwrap_or_else(|| BucketUrl::Dir(self.state_dir.value.join("bucket")))
     }
 
     /// The tunnel address that the command line or the file states, where it is an address.

@@ -93,7 +93,12 @@ pub struct Field {
 impl Field {
     /// A field with its value, and no origin or reason yet.
     pub fn new(name: impl Into<String>, value: impl fmt::Display) -> Self {
-        Self { name: name.into(), value: value.to_string(), origin: None, reason: None }
+        Self {
+            name: name.into(),
+            value: value.to_string(),
+            origin: None,
+            reason: None,
+        }
     }
 
     /// Says where the value came from.
@@ -127,7 +132,12 @@ pub struct Error {
 impl Error {
     /// An error with its one sentence.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), fields: Vec::new(), help: Vec::new() }
+        Self {
+            code,
+            message: message.into(),
+            fields: Vec::new(),
+            help: Vec::new(),
+        }
     }
 
     /// `invalid-input`.

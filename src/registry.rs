@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use tokio::sync::Mutex;
 
+use crate::bucket::probe::{self, Fault};
 use crate::bucket::{Bucket, BucketError, Reply, StoreTime};
 use crate::core::fleet_time::Sample;
 use crate::core::node::{Answer, Request, Trouble};
@@ -39,14 +40,22 @@ pub struct Registry {
 
 impl fmt::Debug for Registry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Registry").field("bucket", &self.bucket).finish_non_exhaustive()
+        f.debug_struct("Registry")
+            .field("bucket", &self.bucket)
+            .finish_non_exhaustive()
     }
 }
 
 impl Registry {
     /// A registry in `bucket`; `identity` is the node's, where there is one to sign with.
     pub fn new(bucket: Arc<dyn Bucket>, clock: Arc<dyn Clock>, identity: Option<Arc<NodeIdentity>>) -> Self {
-        Self { bucket, clock, identity, view: Mutex::default(), hint: Mutex::default() }
+        Self {
+            bucket,
+            clock,
+            identity,
+            view: Mutex::default(),
+            hint: Mutex::default(),
+        }
     }
 
     /// Carries out one request of the core. Always answers, within the limits of the bucket's own time-outs; beside the
@@ -68,28 +77,34 @@ impl Registry {
     }
 
     /// Reads one record.
-    async fn read(
-        &self,
-        key: &Key,
-        samples: &mut Vec<Sample>,
-    ) -> Result<Option<crate::core::records::Held>, Trouble> {
+    async fn read(&self, key: &Key, samples: &mut Vec<Sample>) -> Result<Option<crate::core::records::Held>, Trouble> {
         let path = keys::path(key);
         let sent = self.clock.now().boot;
-        let reply = self.bucket.get(&path).await.map_err(|error| trouble(&self.bucket.name(), error))?;
+        let reply = self
+            .bucket
+            .get(&path)
+            .await
+            .map_err(|error| trouble(&self.bucket.name(), error))?;
         let object = self.noted(sent, reply, samples);
-        object.map(|object| codec::decode(key, &object).map_err(|reason| unreadable(&path, &reason))).transpose()
+        object
+            .map(|object| codec::decode(key, &object).map_err(|reason| unreadable(&path, &reason)))
+            .transpose()
     }
 
     async fn probe(&self) -> Result<(), Trouble> {
-        let bucket = self.bucket.as_ref();
-        match crate::bucket::probe::run(bucket).await {
+        let name = self.bucket.name();
+        match probe::run(self.bucket.as_ref(), self.clock.now().wall.0).await {
             Ok(warnings) => {
-                for warning in warnings {
-                    tracing::warn!("{}: {warning}", bucket.name());
-                }
+                warnings.iter().for_each(|warning| tracing::warn!("{name}: {warning}"));
                 Ok(())
             }
-            Err(trouble) => Err(trouble),
+            Err(Fault::Inconclusive(why)) => Err(Trouble::Transient(why)),
+            Err(Fault::Refused(error)) => Err(trouble(&name, error)),
+            Err(Fault::Violation { condition, seen }) => Err(Trouble::Refused(
+                Error::capability(format!("the store breaks the contract that a fleet rests on: {condition}"))
+                    .field(Field::new("bucket.url", name).because(seen))
+                    .help("use a store with working conditional writes, for example Amazon S3, Cloudflare R2 or SeaweedFS 4.48"),
+            )),
         }
     }
 
@@ -102,13 +117,21 @@ impl Registry {
 
 fn note(sent: BootMs, received: BootMs, time: StoreTime, samples: &mut Vec<Sample>) {
     if let Some(date_ms) = time.date_ms {
-        samples.push(Sample { date_ms, sent, received });
+        samples.push(Sample {
+            date_ms,
+            sent,
+            received,
+        });
     }
 }
 
 /// What a failure of the bucket means to whoever asked.
 pub(crate) fn trouble(bucket: &str, error: BucketError) -> Trouble {
-    if error.is_transient() { Trouble::Transient(error.to_string()) } else { Trouble::Refused(refusal(bucket, &error)) }
+    if error.is_transient() {
+        Trouble::Transient(error.to_string())
+    } else {
+        Trouble::Refused(refusal(bucket, &error))
+    }
 }
 
 /// The error that a person sees when the bucket itself does not do what was asked.
@@ -122,18 +145,26 @@ pub fn refusal(bucket: &str, error: &BucketError) -> Error {
             "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY to a key that may read, write and list this bucket",
         ),
         BucketError::NoSuchBucket(_) => (Code::NotFound, "create the bucket, or name the right one with --bucket"),
-        BucketError::Unsupported(_) => {
-            (Code::CapabilityMissing, "use a store with conditional writes, for example Amazon S3 or Cloudflare R2")
-        }
-        BucketError::Invalid(_) => (Code::InvalidInput, "check --bucket, --bucket-endpoint and --bucket-region"),
+        BucketError::Unsupported(_) => (
+            Code::CapabilityMissing,
+            "use a store with conditional writes, for example Amazon S3 or Cloudflare R2",
+        ),
+        BucketError::Invalid(_) => (
+            Code::InvalidInput,
+            "check --bucket, --bucket-endpoint and --bucket-region",
+        ),
     };
-    Error::new(code, error.to_string()).field(Field::new("bucket.url", bucket)).help(help)
+    Error::new(code, error.to_string())
+        .field(Field::new("bucket.url", bucket))
+        .help(help)
 }
 
 fn unreadable(path: &str, reason: &str) -> Trouble {
     Trouble::Refused(
-        Error::invalid(format!("the record {path} cannot be read, and what cannot be read is never overwritten"))
-            .field(Field::new(path, "unreadable").because(reason))
-            .help("mend or remove that object in the bucket by hand, then start again"),
+        Error::invalid(format!(
+            "the record {path} cannot be read, and what cannot be read is never overwritten"
+        ))
+        .field(Field::new(path, "unreadable").because(reason))
+        .help("mend or remove that object in the bucket by hand, then start again"),
     )
 }

@@ -56,9 +56,11 @@ impl StateDir {
         };
         files::create_private_dir(&self.path).map_err(|error| failed(&error))?;
         if files::is_open_to_others(&self.path).map_err(|error| failed(&error))? {
-            return Err(Error::invalid("the state directory holds keys and is open to other users")
-                .field(Field::new("state.dir", self.path.display()))
-                .help(format!("chmod 700 {}", self.path.display())));
+            return Err(
+                Error::invalid("the state directory holds keys and is open to other users")
+                    .field(Field::new("state.dir", self.path.display()))
+                    .help(format!("chmod 700 {}", self.path.display())),
+            );
         }
         Ok(())
     }
@@ -89,7 +91,10 @@ impl StateDir {
             }
             Err((_, error)) => return Err(failed(&error)),
         };
-        let written = file.set_len(0).and_then(|()| file.rewind()).and_then(|()| write!(file, "{}", std::process::id()));
+        let written = file
+            .set_len(0)
+            .and_then(|()| file.rewind())
+            .and_then(|()| write!(file, "{}", std::process::id()));
         written.map_err(|error| failed(&error))?;
         Ok(Lock { _file: file })
     }
@@ -114,31 +119,55 @@ impl StateDir {
             Err(error) => return Err(self.unreadable(name, &error.to_string())),
         };
         if files::is_open_to_others(&path).map_err(|error| self.unreadable(name, &error.to_string()))? {
-            return Err(Error::invalid(format!("{name} holds a private key and is open to other users"))
-                .field(Field::new(name, path.display()))
-                .help(format!("chmod 600 {}", path.display()))
-                .help("if anybody else may have read it, make a new key: the old one is no longer a secret"));
+            return Err(
+                Error::invalid(format!("{name} holds a private key and is open to other users"))
+                    .field(Field::new(name, path.display()))
+                    .help(format!("chmod 600 {}", path.display()))
+                    .help("if anybody else may have read it, make a new key: the old one is no longer a secret"),
+            );
         }
         let deserializer = &mut serde_json::Deserializer::from_slice(&bytes);
         let parsed = serde_path_to_error::deserialize(&mut *deserializer)
             .map_err(|error| (error.path().to_string(), error.into_inner()))
             // Bytes after the value are as wrong as bytes missing from it.
-            .and_then(|parsed| deserializer.end().map(|()| parsed).map_err(|error| (".".to_owned(), error)));
+            .and_then(|parsed| {
+                deserializer
+                    .end()
+                    .map(|()| parsed)
+                    .map_err(|error| (".".to_owned(), error))
+            });
         parsed.map(Some).map_err(|(place, error)| {
             // The parser's own words could repeat a part of the file, and a part of a key is still a secret.
-            let what = if error.is_eof() { "it is cut short" } else { "it is not what it should be" };
-            let field = if matches!(place.as_str(), "." | "?") { String::new() } else { format!(" (field {place})") };
-            self.unreadable(name, &format!("{what}{field}, at line {} column {}", error.line(), error.column()))
+            let what = if error.is_eof() {
+                "it is cut short"
+            } else {
+                "it is not what it should be"
+            };
+            let field = if matches!(place.as_str(), "." | "?") {
+                String::new()
+            } else {
+                format!(" (field {place})")
+            };
+            self.unreadable(
+                name,
+                &format!("{what}{field}, at line {} column {}", error.line(), error.column()),
+            )
         })
     }
 
     /// The error about a file that is there and is not what it should be.
     fn unreadable(&self, name: &str, reason: &str) -> Error {
         let path = self.join(name);
-        Error::invalid(format!("{name} cannot be read, and what cannot be read is never replaced"))
-            .field(Field::new(name, path.display()).because(reason))
-            .help("bring the file back from a backup of the state directory")
-            .help(format!("or give this machine up as the node that it was: mv {} {}.broken", path.display(), path.display()))
+        Error::invalid(format!(
+            "{name} cannot be read, and what cannot be read is never replaced"
+        ))
+        .field(Field::new(name, path.display()).because(reason))
+        .help("bring the file back from a backup of the state directory")
+        .help(format!(
+            "or give this machine up as the node that it was: mv {} {}.broken",
+            path.display(),
+            path.display()
+        ))
     }
 
     fn write(&self, name: &str, text: &str) -> Result<()> {
@@ -149,9 +178,12 @@ impl StateDir {
                 Some(code) if code == nix::errno::Errno::EROFS as i32 => "mount that file system writable",
                 _ => "run as the user that owns the state directory",
             };
-            Error::new(crate::error::Code::Unavailable, format!("{name} cannot be written: {error}"))
-                .field(Field::new(name, path.display()))
-                .help(help)
+            Error::new(
+                crate::error::Code::Unavailable,
+                format!("{name} cannot be written: {error}"),
+            )
+            .field(Field::new(name, path.display()))
+            .help(help)
         })
     }
 }

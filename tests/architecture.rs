@@ -7,8 +7,21 @@ use std::path::{Path, PathBuf};
 
 /// What a pure room may not name.
 const IMPURE: [&str; 15] = [
-    "tokio", "std::fs", "std::env", "std::process", "std::thread", "std::sync", "UdpSocket", "TcpStream", "TcpListener",
-    "getrandom", "rand::", "::now()", "HashMap", "HashSet", "tracing::",
+    "tokio",
+    "std::fs",
+    "std::env",
+    "std::process",
+    "std::thread",
+    "std::sync",
+    "UdpSocket",
+    "TcpStream",
+    "TcpListener",
+    "getrandom",
+    "rand::",
+    "::now()",
+    "HashMap",
+    "HashSet",
+    "tracing::",
 ];
 
 /// Room, and what it may import of the crate's other rooms.
@@ -26,7 +39,9 @@ const IMPORTS: [(&str, &[&str]); 9] = [
 
 fn sources(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
-    let Ok(entries) = fs::read_dir(folder) else { return found };
+    let Ok(entries) = fs::read_dir(folder) else {
+        return found;
+    };
     for entry in entries {
         let path = entry.unwrap().path();
         if path.is_dir() {
@@ -45,7 +60,10 @@ fn code(room: &str) -> Vec<(String, String)> {
     let mut files = sources(&root.join(room));
     files.push(root.join(format!("{room}.rs")));
     let mut lines = Vec::new();
-    for file in files.into_iter().filter(|file| file.is_file() && !file.ends_with("tests.rs")) {
+    for file in files
+        .into_iter()
+        .filter(|file| file.is_file() && !file.ends_with("tests.rs"))
+    {
         let text = fs::read_to_string(&file).unwrap();
         for (number, line) in text.lines().enumerate() {
             let tests_begin = line.starts_with("#[cfg(test)]")
@@ -80,7 +98,10 @@ fn imports_go_one_way() {
     for (room, allowed) in IMPORTS {
         for (place, line) in code(&format!("src/{room}")) {
             for other in line.split("crate::").skip(1) {
-                let other = other.split(|letter: char| !letter.is_alphanumeric() && letter != '_').next().unwrap();
+                let other = other
+                    .split(|letter: char| !letter.is_alphanumeric() && letter != '_')
+                    .next()
+                    .unwrap();
                 assert!(
                     other == room || allowed.contains(&other) || other.is_empty(),
                     "{place}: {room} may not import {other}: {line}"
@@ -93,7 +114,10 @@ fn imports_go_one_way() {
 #[test]
 fn only_one_file_knows_boringtun() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    for file in sources(&root.join("src")).into_iter().chain(sources(&root.join("wg/src"))) {
+    for file in sources(&root.join("src"))
+        .into_iter()
+        .chain(sources(&root.join("wg/src")))
+    {
         let text = fs::read_to_string(&file).unwrap();
         let uses = text.lines().any(|line| {
             let code = line.split("//").next().unwrap_or_default();

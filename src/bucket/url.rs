@@ -52,16 +52,25 @@ impl FromStr for BucketUrl {
             && name.bytes().next().is_some_and(letter)
             && name.bytes().last().is_some_and(letter);
         if !name_is_good {
-            return Err(InvalidBucketUrl("a bucket's name is 3 to 63 of a-z, 0-9, - and ., with a letter or digit at either end"));
+            return Err(InvalidBucketUrl(
+                "a bucket's name is 3 to 63 of a-z, 0-9, - and ., with a letter or digit at either end",
+            ));
         }
         // celld's rule for prefixes; applications live in the same bucket.
         let good = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
         let parts_are_good = prefix.is_empty()
-            || prefix.split('/').all(|part| !part.is_empty() && part != "." && part != ".." && part.bytes().all(good));
+            || prefix
+                .split('/')
+                .all(|part| !part.is_empty() && part != "." && part != ".." && part.bytes().all(good));
         if !parts_are_good {
-            return Err(InvalidBucketUrl("a prefix is parts of A-Z, a-z, 0-9, -, _ and ., with single slashes between them"));
+            return Err(InvalidBucketUrl(
+                "a prefix is parts of A-Z, a-z, 0-9, -, _ and ., with single slashes between them",
+            ));
         }
-        Ok(Self::S3 { name: name.to_owned(), prefix: prefix.to_owned() })
+        Ok(Self::S3 {
+            name: name.to_owned(),
+            prefix: prefix.to_owned(),
+        })
     }
 }
 
@@ -89,13 +98,29 @@ mod tests {
             ("s3://my-fleet/eu/prod_1/", "s3://my-fleet/eu/prod_1"),
             ("dir:/var/lib/scafo/bucket", "dir:/var/lib/scafo/bucket"),
         ] {
-            assert_eq!(text.parse::<BucketUrl>().map(|url| url.to_string()), Ok(shown.to_owned()));
+            assert_eq!(
+                text.parse::<BucketUrl>().map(|url| url.to_string()),
+                Ok(shown.to_owned())
+            );
         }
     }
 
     #[test]
     fn bad_urls_say_what_a_good_one_is() {
-        for text in ["", "my-fleet", "gs://x", "s3://", "s3://ab", "s3://Upper", "s3://a_b_c", "s3://abc//x", "s3://abc/../x", "s3://abc/ä", "dir:x", "dir:"] {
+        for text in [
+            "",
+            "my-fleet",
+            "gs://x",
+            "s3://",
+            "s3://ab",
+            "s3://Upper",
+            "s3://a_b_c",
+            "s3://abc//x",
+            "s3://abc/../x",
+            "s3://abc/ä",
+            "dir:x",
+            "dir:",
+        ] {
             assert!(text.parse::<BucketUrl>().is_err(), "{text}");
         }
     }

@@ -17,9 +17,11 @@ pub fn completions(mut command: Command, shell: Shell) {
 
 /// Writes a man page for every verb into `folder`, which is made where it is missing.
 pub fn man(command: Command, folder: &Path) -> Result<()> {
-    fs::create_dir_all(folder).and_then(|()| clap_mangen::generate_to(command, folder)).map_err(|error| {
-        Error::invalid(format!("the man pages cannot be written: {error}"))
-            .field(Field::new("DIR", folder.display()))
-            .help("name a directory that you may write to")
-    })
+    fs::create_dir_all(folder)
+        .and_then(|()| clap_mangen::generate_to(command, folder))
+        .map_err(|error| {
+            Error::invalid(format!("the man pages cannot be written: {error}"))
+                .field(Field::new("DIR", folder.display()))
+                .help("name a directory that you may write to")
+        })
 }

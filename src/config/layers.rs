@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value};
 
 use super::settings::{Kind, SETTINGS, Setting, setting_of};
+pub use super::values::checked_endpoint;
 use super::values::{self, Raw};
 use super::{
     ApiSettings, BucketSettings, Config, CoordinatorSettings, Effective, Fault, Faults, Loaded, NodeSettings, Origin,
@@ -41,7 +42,11 @@ impl Sources {
         let environment = std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
             .collect();
-        Self { flags, environment, default_file: PathBuf::from(DEFAULT_FILE) }
+        Self {
+            flags,
+            environment,
+            default_file: PathBuf::from(DEFAULT_FILE),
+        }
     }
 
     fn variable(&self, setting: &Setting) -> Option<(&str, &str)> {
@@ -54,7 +59,12 @@ impl Sources {
 
 /// Puts the layers together. Every fault is noted; where a value cannot be used, its default stands in.
 pub fn load(sources: &Sources) -> Loaded {
-    let mut layers = Layers { sources, file: None, faults: Faults::default(), effective: Vec::new() };
+    let mut layers = Layers {
+        sources,
+        file: None,
+        faults: Faults::default(),
+        effective: Vec::new(),
+    };
     layers.read_file();
     let config = Config {
         bucket: BucketSettings {
@@ -100,10 +110,17 @@ pub fn load(sources: &Sources) -> Loaded {
         network: layers.required("fleet.network", values::network),
         effective: Vec::new(),
     };
-    let Layers { mut faults, mut effective, .. } = layers;
+    let Layers {
+        mut faults,
+        mut effective,
+        ..
+    } = layers;
     effective.sort_by_key(|entry| SETTINGS.iter().position(|setting| setting.key == entry.key));
     values::cross_check(&config, &mut faults);
-    Loaded { config: Config { effective, ..config }, faults }
+    Loaded {
+        config: Config { effective, ..config },
+        faults,
+    }
 }
 
 struct Layers<'a> {
@@ -116,7 +133,12 @@ struct Layers<'a> {
 impl Layers<'_> {
     fn read_file(&mut self) {
         let setting = setting_of("config");
-        let stated = self.sources.flags.get("config").and_then(|values| values.last()).map(|path| (path.clone(), Origin::Flag("--config".to_owned())));
+        let stated = self
+            .sources
+            .flags
+            .get("config")
+            .and_then(|values| values.last())
+            .map(|path| (path.clone(), Origin::Flag("--config".to_owned())));
         let stated = stated.or_else(|| {
             let (name, value) = self.sources.variable(setting?)?;
             Some((value.to_owned(), Origin::Variable(name.to_owned())))
@@ -146,23 +168,43 @@ impl Layers<'_> {
         if let Some(origin) = origin {
             field = field.from(origin);
         }
-        self.faults.add(Fault { summary: "the configuration file cannot be read", field, help: None });
+        self.faults.add(Fault {
+            summary: "the configuration file cannot be read",
+            field,
+            help: None,
+        });
     }
 
     /// Brings nested objects to keys with dots. What no setting is called is a fault, with the nearest one that is.
     fn flatten(&mut self, path: &Path, prefix: &str, fields: Map<String, Value>, values: &mut BTreeMap<String, Value>) {
         for (name, value) in fields {
-            let key = if prefix.is_empty() { name } else { format!("{prefix}.{name}") };
-            let is_group = SETTINGS.iter().any(|setting| setting.key.starts_with(&format!("{key}.")));
+            let key = if prefix.is_empty() {
+                name
+            } else {
+                format!("{prefix}.{name}")
+            };
+            let is_group = SETTINGS
+                .iter()
+                .any(|setting| setting.key.starts_with(&format!("{key}.")));
             match value {
                 value if setting_of(&key).is_some() && key != "config" => {
                     values.insert(key, value);
                 }
                 Value::Object(fields) if is_group => self.flatten(path, &key, fields, values),
                 value => {
-                    let reason = if is_group { "it is a group of settings: an object".to_owned() } else { unknown(&key) };
-                    let field = Field::new(&key, values::shown(&value)).from(path.display()).because(reason);
-                    self.faults.add(Fault { summary: "the configuration file has a setting that does not exist", field, help: None });
+                    let reason = if is_group {
+                        "it is a group of settings: an object".to_owned()
+                    } else {
+                        unknown(&key)
+                    };
+                    let field = Field::new(&key, values::shown(&value))
+                        .from(path.display())
+                        .because(reason);
+                    self.faults.add(Fault {
+                        summary: "the configuration file has a setting that does not exist",
+                        field,
+                        help: None,
+                    });
                 }
             }
         }
@@ -181,16 +223,37 @@ impl Layers<'_> {
     }
 
     fn optional<T>(&mut self, key: &'static str, parse: fn(&str) -> Result<T, String>) -> Sourced<Option<T>> {
-        let Some(setting) = setting_of(key) else { return Sourced { value: None, origin: Origin::Default } };
-        let Some((raw, origin)) = self.find(setting) else {
-            self.effective.push(Effective { key, value: setting.default.map(ToOwned::to_owned), origin: Origin::Default });
-            return Sourced { value: None, origin: Origin::Default };
+        let Some(setting) = setting_of(key) else {
+            return Sourced {
+                value: None,
+                origin: Origin::Default,
+            };
         };
-        let parsed = raw.text(setting.kind).and_then(|text| parse(&text).map(|value| (value, text)));
+        let Some((raw, origin)) = self.find(setting) else {
+            self.effective.push(Effective {
+                key,
+                value: setting.default.map(ToOwned::to_owned),
+                origin: Origin::Default,
+            });
+            return Sourced {
+                value: None,
+                origin: Origin::Default,
+            };
+        };
+        let parsed = raw
+            .text(setting.kind)
+            .and_then(|text| parse(&text).map(|value| (value, text)));
         match parsed {
             Ok((value, text)) => {
-                self.effective.push(Effective { key, value: Some(text), origin: origin.clone() });
-                Sourced { value: Some(value), origin }
+                self.effective.push(Effective {
+                    key,
+                    value: Some(text),
+                    origin: origin.clone(),
+                });
+                Sourced {
+                    value: Some(value),
+                    origin,
+                }
             }
             Err(reason) => {
                 self.fault(setting, &raw, origin.clone(), reason);
@@ -203,7 +266,9 @@ impl Layers<'_> {
         let Sourced { value, origin } = self.optional(key, parse);
         let default = || setting_of(key).and_then(|setting| parse(setting.default?).ok());
         // A test reads every default, so this one parses.
-        let value = value.or_else(default).expect("every required setting has a default that parses");
+        let value = value
+            .or_else(default)
+            .expect("every required setting has a default that parses");
         Sourced { value, origin }
     }
 
@@ -226,15 +291,30 @@ impl Layers<'_> {
     ) -> Sourced<T> {
         let found = setting_of(key).and_then(|setting| Some((setting, self.find(setting)?)));
         let Some((setting, (raw, origin))) = found else {
-            self.effective.push(Effective { key, value: None, origin: Origin::Default });
-            return Sourced { value: T::default(), origin: Origin::Default };
+            self.effective.push(Effective {
+                key,
+                value: None,
+                origin: Origin::Default,
+            });
+            return Sourced {
+                value: T::default(),
+                origin: Origin::Default,
+            };
         };
         let (value, wrong) = parse(&raw);
         for (part, reason) in wrong {
             let field = Field::new(setting.key, part).from(&origin).because(reason);
-            self.faults.add(Fault { summary: WRONG, field, help: None });
+            self.faults.add(Fault {
+                summary: WRONG,
+                field,
+                help: None,
+            });
         }
-        self.effective.push(Effective { key, value: Some(show(&value)), origin: origin.clone() });
+        self.effective.push(Effective {
+            key,
+            value: Some(show(&value)),
+            origin: origin.clone(),
+        });
         Sourced { value, origin }
     }
 
@@ -244,7 +324,11 @@ impl Layers<'_> {
             Kind::Number(least, most) => Some(format!("{} takes a whole number from {least} to {most}", setting.key)),
             Kind::Text | Kind::List | Kind::Pairs => None,
         };
-        self.faults.add(Fault { summary: WRONG, field, help });
+        self.faults.add(Fault {
+            summary: WRONG,
+            field,
+            help,
+        });
     }
 }
 

@@ -45,7 +45,15 @@ const fn setting(
     default: Option<&'static str>,
     help: &'static str,
 ) -> Setting {
-    Setting { key, flag, variables, kind, value_name, default, help }
+    Setting {
+        key,
+        flag,
+        variables,
+        kind,
+        value_name,
+        default,
+        help,
+    }
 }
 
 /// Every setting, in the order in which they are shown.
@@ -123,14 +131,25 @@ mod tests {
         for setting in SETTINGS {
             let own = setting.variables[0];
             assert!(own.starts_with("SCAFO_"), "{own}");
-            assert_eq!(own["SCAFO_".len()..].to_lowercase().replace('_', "-"), setting.flag, "{}", setting.key);
+            assert_eq!(
+                own["SCAFO_".len()..].to_lowercase().replace('_', "-"),
+                setting.flag,
+                "{}",
+                setting.key
+            );
         }
     }
 
     #[test]
     fn no_name_stands_twice() {
-        let mut names: Vec<&str> =
-            SETTINGS.iter().flat_map(|setting| [setting.key, setting.flag].into_iter().chain(setting.variables.iter().copied())).collect();
+        let mut names: Vec<&str> = SETTINGS
+            .iter()
+            .flat_map(|setting| {
+                [setting.key, setting.flag]
+                    .into_iter()
+                    .chain(setting.variables.iter().copied())
+            })
+            .collect();
         names.retain(|name| *name != "config");
         let count = names.len();
         names.sort_unstable();

@@ -53,7 +53,11 @@ impl Stated<'_> {
     /// The address that was stated: `None` when nothing was, an error when it is none.
     fn address(&self) -> Option<Result<IpAddr, &'static str>> {
         let text = self.sourced.value.as_ref()?;
-        Some(text.parse::<IpAddr>().map(|address| address.to_canonical()).map_err(|_| "it is not an IP address"))
+        Some(
+            text.parse::<IpAddr>()
+                .map(|address| address.to_canonical())
+                .map_err(|_| "it is not an IP address"),
+        )
     }
 
     fn fault(&self, summary: &'static str, reason: impl Into<String>, help: Option<String>) -> Fault {
@@ -66,11 +70,24 @@ impl Stated<'_> {
 /// Decides what the node exposes, or names every field that it must not. `tunnel` is what `wireguard.json` says, where
 /// there is one that can be read; `host` are this machine's addresses.
 pub fn resolve(config: &Config, tunnel: Option<TunnelFacts>, host: &[IpAddr]) -> Result<Exposure, Faults> {
-    let unstated = if tunnel.is_some() { Transport::Wireguard } else { Transport::Loopback };
+    let unstated = if tunnel.is_some() {
+        Transport::Wireguard
+    } else {
+        Transport::Loopback
+    };
     let transport = config.node.transport.value.unwrap_or(unstated);
-    let api = Stated { key: "api.host", sourced: &config.api.host };
-    let address = Stated { key: "node.address", sourced: &config.node.address };
-    let runtime = Stated { key: "runtime.bindHost", sourced: &config.runtime.bind_host };
+    let api = Stated {
+        key: "api.host",
+        sourced: &config.api.host,
+    };
+    let address = Stated {
+        key: "node.address",
+        sourced: &config.node.address,
+    };
+    let runtime = Stated {
+        key: "runtime.bindHost",
+        sourced: &config.runtime.bind_host,
+    };
     let mut faults = Faults::default();
     let exposure = match transport {
         Transport::Loopback => loopback(&[api, address, runtime], &mut faults),
@@ -80,7 +97,11 @@ pub fn resolve(config: &Config, tunnel: Option<TunnelFacts>, host: &[IpAddr]) ->
     if transport != Transport::Loopback && config.bucket.url.value.is_none() {
         let field = Field::new("bucket.url", "unset").from(&config.bucket.url.origin);
         let help = Some("name it: --bucket s3://NAME, or SCAFO_BUCKET".to_owned());
-        faults.add(Fault { summary: NO_BUCKET, field, help });
+        faults.add(Fault {
+            summary: NO_BUCKET,
+            field,
+            help,
+        });
     }
     match exposure {
         Some(exposure) if faults == Faults::default() => Ok(exposure),
@@ -100,7 +121,12 @@ fn loopback(fields: &[Stated<'_>; 3], faults: &mut Faults) -> Option<Exposure> {
         }
     }
     let [api_host, address, runtime_host] = resolved;
-    Some(Exposure { transport: Transport::Loopback, api_host, address, runtime_host })
+    Some(Exposure {
+        transport: Transport::Loopback,
+        api_host,
+        address,
+        runtime_host,
+    })
 }
 
 fn wireguard(
@@ -112,8 +138,15 @@ fn wireguard(
     if tunnel.is_none() {
         let field = Field::new("node.transport", Transport::Wireguard)
             .from(&config.node.transport.origin)
-            .because(format!("there is no wireguard.json in {}", config.state_dir.value.display()));
-        faults.add(Fault { summary: NO_TUNNEL, field, help: Some("make the key: scafo wg init".to_owned()) });
+            .because(format!(
+                "there is no wireguard.json in {}",
+                config.state_dir.value.display()
+            ));
+        faults.add(Fault {
+            summary: NO_TUNNEL,
+            field,
+            help: Some("make the key: scafo wg init".to_owned()),
+        });
     }
     for field in fields {
         let help = Some(format!("leave {} out: it follows the tunnel", field.key));
@@ -149,12 +182,20 @@ fn private(
 ) -> Option<Exposure> {
     let registered = match address.address() {
         None => {
-            let fault = address.fault(NO_ADDRESS, "it is not stated", Some("state it: --address IP".to_owned()));
+            let fault = address.fault(
+                NO_ADDRESS,
+                "it is not stated",
+                Some("state it: --address IP".to_owned()),
+            );
             faults.add(fault);
             None
         }
         Some(Err(_)) => {
-            faults.add(address.fault("a setting is wrong", "it is a name or no address at all; an address is registered", None));
+            faults.add(address.fault(
+                "a setting is wrong",
+                "it is a name or no address at all; an address is registered",
+                None,
+            ));
             None
         }
         Some(Ok(stated)) => match unusable(stated, host) {
@@ -167,7 +208,9 @@ fn private(
     };
     let mut bind = |field: &Stated<'_>| match field.address() {
         None => ANY,
-        Some(Ok(stated)) if stated.is_unspecified() || registered.is_none_or(|registered| registered == stated) => stated,
+        Some(Ok(stated)) if stated.is_unspecified() || registered.is_none_or(|registered| registered == stated) => {
+            stated
+        }
         Some(Ok(_)) => {
             faults.add(field.fault(
                 "a node listens where it says that it can be reached",
@@ -182,7 +225,12 @@ fn private(
         }
     };
     let (api_host, runtime_host) = (bind(api), bind(runtime));
-    registered.map(|address| Exposure { transport: Transport::Private, api_host, address, runtime_host })
+    registered.map(|address| Exposure {
+        transport: Transport::Private,
+        api_host,
+        address,
+        runtime_host,
+    })
 }
 
 /// Why nobody can be reached at this address, or not at this host.
@@ -224,7 +272,11 @@ pub fn dial_local(bind: SocketAddr) -> SocketAddr {
 impl Exposure {
     /// Where the API binds. A mesh node's address is final only once it is claimed, so it is given.
     pub fn api_at(&self, address: IpAddr, port: u16) -> SocketAddr {
-        let host = if self.transport == Transport::Wireguard { address } else { self.api_host };
+        let host = if self.transport == Transport::Wireguard {
+            address
+        } else {
+            self.api_host
+        };
         SocketAddr::new(host, port)
     }
 

@@ -68,7 +68,10 @@ impl Raw {
                 .iter()
                 .map(|(key, value)| match value {
                     Value::String(value) => Ok((key.clone(), value.clone())),
-                    other => Err((format!("{key}: {}", shown(other)), "a label's value is a text".to_owned())),
+                    other => Err((
+                        format!("{key}: {}", shown(other)),
+                        "a label's value is a text".to_owned(),
+                    )),
                 })
                 .collect(),
             Self::Json(other) => vec![Err((shown(other), "labels are an object of texts".to_owned()))],
@@ -135,16 +138,24 @@ fn checked_label(key: String, value: String) -> Result<(String, String), (String
         let bytes = text.as_bytes();
         let ends = [bytes.first(), bytes.last()];
         bytes.len() <= 63
-            && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.') || (slash && *byte == b'/'))
+            && bytes.iter().all(|byte| {
+                byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.') || (slash && *byte == b'/')
+            })
             && ends.into_iter().flatten().all(u8::is_ascii_alphanumeric)
     };
     let pair = format!("{key}={value}");
     if key.is_empty() {
         Err((pair, "the label has no key".to_owned()))
     } else if !good(&key, true) {
-        Err((pair, "a key is up to 63 letters, digits, -, _, . and /, with a letter or digit at either end".to_owned()))
+        Err((
+            pair,
+            "a key is up to 63 letters, digits, -, _, . and /, with a letter or digit at either end".to_owned(),
+        ))
     } else if !good(&value, false) {
-        Err((pair, "a value is up to 63 letters, digits, -, _ and ., with a letter or digit at either end".to_owned()))
+        Err((
+            pair,
+            "a value is up to 63 letters, digits, -, _ and ., with a letter or digit at either end".to_owned(),
+        ))
     } else {
         Ok((key, value))
     }
@@ -154,7 +165,10 @@ fn checked_label(key: String, value: String) -> Result<(String, String), (String
 pub fn checked_endpoint(text: &str) -> Result<String, String> {
     let wrong = "an endpoint is host:port, with an IPv6 address in brackets";
     let (host, port) = text.rsplit_once(':').ok_or(wrong)?;
-    port.parse::<u16>().ok().filter(|port| *port > 0).ok_or("the port is not from 1 to 65535")?;
+    port.parse::<u16>()
+        .ok()
+        .filter(|port| *port > 0)
+        .ok_or("the port is not from 1 to 65535")?;
     if let Some(inner) = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
         inner.parse::<std::net::Ipv6Addr>().map_err(|_| wrong)?;
         return Ok(text.to_owned());
@@ -162,13 +176,21 @@ pub fn checked_endpoint(text: &str) -> Result<String, String> {
     let label = |label: &str| {
         !label.is_empty()
             && label.len() <= 63
-            && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
+            && label
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_')
     };
     let host_is_good = host.len() <= 253 && host.trim_end_matches('.').split('.').all(label);
     // All digits and dots is an address or nothing.
     let numeric = host.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
-    let address_is_good = host.parse::<Ipv4Addr>().is_ok_and(|address| !address.is_unspecified() && !address.is_multicast());
-    if host_is_good && (!numeric || address_is_good) { Ok(text.to_owned()) } else { Err(wrong.to_owned()) }
+    let address_is_good = host
+        .parse::<Ipv4Addr>()
+        .is_ok_and(|address| !address.is_unspecified() && !address.is_multicast());
+    if host_is_good && (!numeric || address_is_good) {
+        Ok(text.to_owned())
+    } else {
+        Err(wrong.to_owned())
+    }
 }
 
 pub(super) fn text(text: &str) -> Result<String, String> {
@@ -176,11 +198,13 @@ pub(super) fn text(text: &str) -> Result<String, String> {
 }
 
 pub(super) fn number<T: FromStr>(text: &str) -> Result<T, String> {
-    text.parse().map_err(|_| "it is not a whole number that fits".to_owned())
+    text.parse()
+        .map_err(|_| "it is not a whole number that fits".to_owned())
 }
 
 pub(super) fn bucket_url(text: &str) -> Result<BucketUrl, String> {
-    text.parse().map_err(|error: crate::bucket::url::InvalidBucketUrl| error.to_string())
+    text.parse()
+        .map_err(|error: crate::bucket::url::InvalidBucketUrl| error.to_string())
 }
 
 pub(super) fn endpoint_url(text: &str) -> Result<String, String> {
@@ -195,15 +219,21 @@ pub(super) fn endpoint_url(text: &str) -> Result<String, String> {
 
 pub(super) fn absolute_path(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
-    if path.is_absolute() { Ok(path) } else { Err("it is not an absolute path".to_owned()) }
+    if path.is_absolute() {
+        Ok(path)
+    } else {
+        Err("it is not an absolute path".to_owned())
+    }
 }
 
 pub(super) fn id(text: &str) -> Result<Id, String> {
-    text.parse().map_err(|error: crate::core::types::InvalidId| error.to_string())
+    text.parse()
+        .map_err(|error: crate::core::types::InvalidId| error.to_string())
 }
 
 pub(super) fn transport(text: &str) -> Result<Transport, String> {
-    text.parse().map_err(|error: crate::core::types::InvalidTransport| error.to_string())
+    text.parse()
+        .map_err(|error: crate::core::types::InvalidTransport| error.to_string())
 }
 
 pub(super) fn backend(text: &str) -> Result<Backend, String> {
@@ -230,21 +260,33 @@ pub(super) fn port_range(text: &str) -> Result<PortRange, String> {
         last: last.trim().parse().map_err(|_| wrong())?,
     };
     // A runtime takes two.
-    if range.first == 0 || range.last <= range.first { Err(wrong()) } else { Ok(range) }
+    if range.first == 0 || range.last <= range.first {
+        Err(wrong())
+    } else {
+        Ok(range)
+    }
 }
 
 /// Names that the kernel takes for an interface (`dev_valid_name`): up to 15 bytes, no slash, colon or space.
 pub(super) fn interface(text: &str) -> Result<String, String> {
     let good = text.len() <= 15
         && !matches!(text, "." | "..")
-        && text.bytes().all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'/' | b':' | b'%' | b'"'));
-    if good { Ok(text.to_owned()) } else { Err("an interface's name is up to 15 letters, digits and - _ .".to_owned()) }
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'/' | b':' | b'%' | b'"'));
+    if good {
+        Ok(text.to_owned())
+    } else {
+        Err("an interface's name is up to 15 letters, digits and - _ .".to_owned())
+    }
 }
 
 /// A network for a mesh: its own address range, with room for more than a handful of nodes, none that means something
 /// else everywhere.
 pub(super) fn network(text: &str) -> Result<IpNet, String> {
-    let network: IpNet = text.parse().map_err(|_| "a network is ADDRESS/PREFIX, for example 10.88.0.0/16".to_owned())?;
+    let network: IpNet = text
+        .parse()
+        .map_err(|_| "a network is ADDRESS/PREFIX, for example 10.88.0.0/16".to_owned())?;
     let network = network.trunc();
     let (least, most) = if network.addr().is_ipv4() { (8, 29) } else { (8, 125) };
     if !(least..=most).contains(&network.prefix_len()) {
@@ -256,7 +298,11 @@ pub(super) fn network(text: &str) -> Result<IpNet, String> {
         // RFC 4193.
         IpAddr::V6(v6) => v6.is_unique_local(),
     };
-    if private { Ok(network) } else { Err("a mesh network is a private one: in 10/8, 172.16/12, 192.168/16, 100.64/10 or fc00::/7".to_owned()) }
+    if private {
+        Ok(network)
+    } else {
+        Err("a mesh network is a private one: in 10/8, 172.16/12, 192.168/16, 100.64/10 or fc00::/7".to_owned())
+    }
 }
 
 /// Settings that cannot stand together.
@@ -295,13 +341,22 @@ pub(super) fn cross_check(config: &Config, faults: &mut Faults) {
     let ports = config.runtime.ports.value;
     let api = config.api.port.value;
     if (ports.first..=ports.last).contains(&api) {
-        faults.merge(one("api.port", api, &config.api.port.origin, format!("runtimes are given the ports {}-{}", ports.first, ports.last)));
+        faults.merge(one(
+            "api.port",
+            api,
+            &config.api.port.origin,
+            format!("runtimes are given the ports {}-{}", ports.first, ports.last),
+        ));
     }
 }
 
 fn one(key: &str, value: impl std::fmt::Display, origin: &Origin, reason: String) -> Faults {
     let mut faults = Faults::default();
     let field = Field::new(key, value).from(origin).because(reason);
-    faults.add(Fault { summary: "two settings do not go together", field, help: None });
+    faults.add(Fault {
+        summary: "two settings do not go together",
+        field,
+        help: None,
+    });
     faults
 }

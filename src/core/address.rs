@@ -19,7 +19,11 @@ pub fn derive_address(public_key: &[u8; 32], network: IpNet, attempt: u32) -> Ip
     let candidates = (0u128..).map(|step| first.wrapping_add(step.wrapping_mul(stride)) & mask);
     let nth = usize::try_from(attempt).unwrap_or(usize::MAX);
     // A network without a usable host is refused where the configuration is read; its own address would be the answer.
-    let host = if mask < 3 { 0 } else { candidates.filter(|host| usable(*host)).nth(nth).unwrap_or(0) };
+    let host = if mask < 3 {
+        0
+    } else {
+        candidates.filter(|host| usable(*host)).nth(nth).unwrap_or(0)
+    };
     match network.trunc().addr() {
         IpAddr::V4(base) => {
             // The mask keeps `host` within 32 bits.
@@ -58,7 +62,9 @@ mod tests {
 
     #[test]
     fn a_small_network_is_walked_whole() {
-        let found: BTreeSet<IpAddr> = (0..5).map(|attempt| derive_address(&[9; 32], net("10.0.0.0/29"), attempt)).collect();
+        let found: BTreeSet<IpAddr> = (0..5)
+            .map(|attempt| derive_address(&[9; 32], net("10.0.0.0/29"), attempt))
+            .collect();
         let expected: BTreeSet<IpAddr> = (2..7).map(|host| IpAddr::from([10, 0, 0, host])).collect();
         assert_eq!(found, expected);
     }

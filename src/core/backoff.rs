@@ -38,7 +38,11 @@ pub struct Backoff {
 impl Backoff {
     /// The first and the longest delay, in milliseconds.
     pub fn new(first_ms: u64, most_ms: u64) -> Self {
-        Self { first_ms, most_ms, tries: 0 }
+        Self {
+            first_ms,
+            most_ms,
+            tries: 0,
+        }
     }
 
     /// The delay before the next try.

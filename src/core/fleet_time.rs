@@ -53,7 +53,9 @@ impl FleetTime {
 
     /// Fleet time at `now`; the machine's own wall clock while the store has shown no date.
     pub fn at(&self, now: Now) -> UnixMs {
-        let Some(best) = self.samples.iter().min_by_key(|sample| sample.round_trip_ms()) else { return now.wall };
+        let Some(best) = self.samples.iter().min_by_key(|sample| sample.round_trip_ms()) else {
+            return now.wall;
+        };
         let fleet = i128::from(now.boot.0) + best.offset_ms();
         UnixMs(u64::try_from(fleet.max(0)).unwrap_or(u64::MAX))
     }
@@ -73,7 +75,10 @@ mod tests {
     use super::*;
 
     fn now(wall: u64, boot: u64) -> Now {
-        Now { wall: UnixMs(wall), boot: BootMs(boot) }
+        Now {
+            wall: UnixMs(wall),
+            boot: BootMs(boot),
+        }
     }
 
     #[test]
@@ -85,7 +90,11 @@ mod tests {
     #[test]
     fn a_step_of_the_wall_clock_moves_no_stamp() {
         let mut time = FleetTime::default();
-        time.observe(Sample { date_ms: 1_000_000, sent: BootMs(100), received: BootMs(120) });
+        time.observe(Sample {
+            date_ms: 1_000_000,
+            sent: BootMs(100),
+            received: BootMs(120),
+        });
         let before = time.at(now(1_000_500, 110));
         assert_eq!(time.at(now(9_999_999, 110)), before);
         assert_eq!(time.skew_ms(now(1_003_600 + 500, 110)), Some(3_600));
@@ -94,8 +103,16 @@ mod tests {
     #[test]
     fn the_shortest_round_trip_counts() {
         let mut time = FleetTime::default();
-        time.observe(Sample { date_ms: 5_000, sent: BootMs(0), received: BootMs(4_000) });
-        time.observe(Sample { date_ms: 9_000, sent: BootMs(4_000), received: BootMs(4_010) });
+        time.observe(Sample {
+            date_ms: 5_000,
+            sent: BootMs(0),
+            received: BootMs(4_000),
+        });
+        time.observe(Sample {
+            date_ms: 9_000,
+            sent: BootMs(4_000),
+            received: BootMs(4_010),
+        });
         assert_eq!(time.at(now(0, 4_005)), UnixMs(9_500));
     }
 

@@ -67,12 +67,24 @@ mod tests {
         use IdentityKind::{Node, Operator};
         assert_eq!(judge(None, &key("k")), Verdict::Claim);
         assert_eq!(judge(Some(&identity(Node, "k", false)), &key("k")), Verdict::Ours);
-        assert_eq!(judge(Some(&identity(Node, "other", false)), &key("k")), Verdict::HeldByNode);
-        assert_eq!(judge(Some(&identity(Operator, "other", false)), &key("k")), Verdict::HeldByOperator);
-        assert_eq!(judge(Some(&identity(Operator, "k", false)), &key("k")), Verdict::HeldByOperator);
+        assert_eq!(
+            judge(Some(&identity(Node, "other", false)), &key("k")),
+            Verdict::HeldByNode
+        );
+        assert_eq!(
+            judge(Some(&identity(Operator, "other", false)), &key("k")),
+            Verdict::HeldByOperator
+        );
+        assert_eq!(
+            judge(Some(&identity(Operator, "k", false)), &key("k")),
+            Verdict::HeldByOperator
+        );
         assert_eq!(judge(Some(&identity(Node, "k", true)), &key("k")), Verdict::Revoked);
         assert_eq!(judge(Some(&identity(Node, "other", true)), &key("k")), Verdict::Reclaim);
-        assert_eq!(judge(Some(&identity(Operator, "other", true)), &key("k")), Verdict::Reclaim);
+        assert_eq!(
+            judge(Some(&identity(Operator, "other", true)), &key("k")),
+            Verdict::Reclaim
+        );
     }
 
     #[test]
@@ -82,7 +94,10 @@ mod tests {
         assert_eq!(judge(Some(&second), &key("k1")), Verdict::Revoked);
         assert_eq!(judge(Some(&second), &key("k2")), Verdict::Ours);
         let third = reclaim(
-            &IdentityRecord { revoked_at: Some(UnixMs(3)), ..second },
+            &IdentityRecord {
+                revoked_at: Some(UnixMs(3)),
+                ..second
+            },
             identity(IdentityKind::Node, "k3", false),
         );
         for old in ["k1", "k2"] {

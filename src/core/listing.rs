@@ -142,8 +142,13 @@ fn count_versions<'a>(versions: impl Iterator<Item = Option<&'a String>>) -> Vec
     for version in versions {
         *counts.entry(version).or_default() += 1;
     }
-    let mut counts: Vec<VersionCount> =
-        counts.into_iter().map(|(version, nodes)| VersionCount { version: version.cloned(), nodes }).collect();
+    let mut counts: Vec<VersionCount> = counts
+        .into_iter()
+        .map(|(version, nodes)| VersionCount {
+            version: version.cloned(),
+            nodes,
+        })
+        .collect();
     counts.sort_by_key(|count| {
         let parsed = count.version.as_ref().and_then(|version| Version::parse(version).ok());
         Reverse((count.version.is_some(), parsed, count.version.clone()))
@@ -173,17 +178,31 @@ mod tests {
             versioned("f", Some("0.6.2-rc.1")),
         ];
         let listing = list(&nodes, None, Vec::new(), UnixMs(100_000), 90_000);
-        let counts: Vec<_> =
-            listing.versions.celld.iter().map(|count| (count.version.as_deref(), count.nodes)).collect();
+        let counts: Vec<_> = listing
+            .versions
+            .celld
+            .iter()
+            .map(|count| (count.version.as_deref(), count.nodes))
+            .collect();
         assert_eq!(
             counts,
-            [(Some("0.10.0"), 1), (Some("0.6.2"), 2), (Some("0.6.2-rc.1"), 1), (Some("odd"), 1), (None, 1)]
+            [
+                (Some("0.10.0"), 1),
+                (Some("0.6.2"), 2),
+                (Some("0.6.2-rc.1"), 1),
+                (Some("odd"), 1),
+                (None, 1)
+            ]
         );
     }
 
     #[test]
     fn rows_are_in_order_of_id_and_judged_by_one_clock() {
-        let nodes = [node("b", Some(1_000), None), node("a", Some(90_000), None), node("c", None, None)];
+        let nodes = [
+            node("b", Some(1_000), None),
+            node("a", Some(90_000), None),
+            node("c", None, None),
+        ];
         let listing = list(&nodes, None, Vec::new(), UnixMs(100_000), 90_000);
         let rows: Vec<_> = listing.nodes.iter().map(|row| (row.id.as_str(), row.state)).collect();
         assert_eq!(rows, [("a", State::Live), ("b", State::Stale), ("c", State::Never)]);
@@ -192,9 +211,22 @@ mod tests {
 
     #[test]
     fn a_lifted_freeze_does_not_stand() {
-        let freeze = FreezeRecord { since: UnixMs(5), by: "ana".into(), why: "sale".into(), lifted: true };
+        let freeze = FreezeRecord {
+            since: UnixMs(5),
+            by: "ana".into(),
+            why: "sale".into(),
+            lifted: true,
+        };
         assert_eq!(list([], Some(&freeze), Vec::new(), UnixMs(9), 90_000).freeze, None);
-        let freeze = FreezeRecord { lifted: false, ..freeze };
-        assert_eq!(list([], Some(&freeze), Vec::new(), UnixMs(9), 90_000).freeze.map(|freeze| freeze.by), Some("ana".into()));
+        let freeze = FreezeRecord {
+            lifted: false,
+            ..freeze
+        };
+        assert_eq!(
+            list([], Some(&freeze), Vec::new(), UnixMs(9), 90_000)
+                .freeze
+                .map(|freeze| freeze.by),
+            Some("ana".into())
+        );
     }
 }

@@ -81,8 +81,14 @@ pub(crate) mod tests {
 
     #[test]
     fn the_edge_of_the_window_is_inside_it() {
-        assert_eq!(state(&node("a", Some(1_000), None), UnixMs(91_000), 90_000), State::Live);
-        assert_eq!(state(&node("a", Some(1_000), None), UnixMs(91_001), 90_000), State::Stale);
+        assert_eq!(
+            state(&node("a", Some(1_000), None), UnixMs(91_000), 90_000),
+            State::Live
+        );
+        assert_eq!(
+            state(&node("a", Some(1_000), None), UnixMs(91_001), 90_000),
+            State::Stale
+        );
         assert_eq!(state(&node("a", None, None), UnixMs(0), 90_000), State::Never);
     }
 

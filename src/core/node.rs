@@ -256,13 +256,18 @@ struct Lane<T> {
 
 impl<T> Default for Lane<T> {
     fn default() -> Self {
-        Self { pending: None, not_before: BootMs(0) }
+        Self {
+            pending: None,
+            not_before: BootMs(0),
+        }
     }
 }
 
 impl<T> Lane<T> {
     fn take(&mut self, op: OpId) -> Option<T> {
-        self.pending.take_if(|(pending, _)| *pending == op).map(|(_, doing)| doing)
+        self.pending
+            .take_if(|(pending, _)| *pending == op)
+            .map(|(_, doing)| doing)
     }
 
     fn is_free(&self, now: BootMs) -> bool {
@@ -280,7 +285,11 @@ impl Node {
     pub fn new(settings: Settings) -> Self {
         let jitter = Jitter::new(settings.seed);
         let milestones = register::Milestones::new(&settings);
-        let peers = settings.tunnel.as_ref().map(|tunnel| tunnel.cached_peers.clone()).unwrap_or_default();
+        let peers = settings
+            .tunnel
+            .as_ref()
+            .map(|tunnel| tunnel.cached_peers.clone())
+            .unwrap_or_default();
         Self {
             settings,
             phase: Phase::Registering,
@@ -345,7 +354,10 @@ impl Node {
         };
         let watching = self.watching();
         let view = self.view.due(self.watch.refresh_at).filter(|_| watching);
-        let hint = self.hint.due(self.watch.poll_at).filter(|_| watching && self.phase == Phase::Live);
+        let hint = self
+            .hint
+            .due(self.watch.poll_at)
+            .filter(|_| watching && self.phase == Phase::Live);
         [own, view, hint].into_iter().flatten().min()
     }
 
@@ -429,9 +441,15 @@ impl Node {
 }
 
 fn info(text: impl Into<String>) -> Effect {
-    Effect::Notice(Notice { level: Level::Info, text: text.into() })
+    Effect::Notice(Notice {
+        level: Level::Info,
+        text: text.into(),
+    })
 }
 
 fn warn(text: impl Into<String>) -> Effect {
-    Effect::Notice(Notice { level: Level::Warn, text: text.into() })
+    Effect::Notice(Notice {
+        level: Level::Warn,
+        text: text.into(),
+    })
 }

@@ -75,19 +75,29 @@ pub struct Me<'a> {
 pub fn choose(fleet: &Fleet, me: &Me<'_>, current: &Peers) -> (Peers, BTreeMap<Id, Refusal>) {
     let unreadable: BTreeSet<&str> = fleet.unreadable.iter().map(|record| record.key.as_str()).collect();
     let hidden = |id: &Id, address: IpAddr| {
-        [format!("nodes/{id}"), format!("identities/{id}"), format!("wireguard/peers/{id}"), format!("wireguard/addresses/{address}")]
-            .iter()
-            .any(|key| unreadable.contains(format!("_scafo/{key}.json").as_str()))
+        [
+            format!("nodes/{id}"),
+            format!("identities/{id}"),
+            format!("wireguard/peers/{id}"),
+            format!("wireguard/addresses/{address}"),
+        ]
+        .iter()
+        .any(|key| unreadable.contains(format!("_scafo/{key}.json").as_str()))
     };
     let mut peers = Peers::new();
     let mut refused = BTreeMap::new();
-    for (id, peer) in current.iter().filter(|(id, peer)| *id != me.id && hidden(id, peer.address)) {
+    for (id, peer) in current
+        .iter()
+        .filter(|(id, peer)| *id != me.id && hidden(id, peer.address))
+    {
         peers.insert(id.clone(), peer.clone());
     }
     // Whoever had its key first goes first, so that a later claim of the same key meets the holder.
     let mut claims: Vec<(&Id, &SignedPeer)> = fleet.peers.iter().filter(|(id, _)| *id != me.id).collect();
     claims.sort_by_key(|(id, claim)| {
-        let holds_already = current.get(*id).is_some_and(|peer| peer.tunnel_key == claim.record.tunnel_key);
+        let holds_already = current
+            .get(*id)
+            .is_some_and(|peer| peer.tunnel_key == claim.record.tunnel_key);
         (!holds_already, claim.record.key_since, (*id).clone())
     });
     for (id, claim) in claims {
@@ -108,7 +118,10 @@ pub fn choose(fleet: &Fleet, me: &Me<'_>, current: &Peers) -> (Peers, BTreeMap<I
 
 fn judge(fleet: &Fleet, me: &Me<'_>, id: &Id, claim: &SignedPeer, chosen: &Peers) -> Result<Peer, Refusal> {
     let record = &claim.record;
-    let identity = fleet.identities.get(id).filter(|identity| identity.kind == IdentityKind::Node);
+    let identity = fleet
+        .identities
+        .get(id)
+        .filter(|identity| identity.kind == IdentityKind::Node);
     let identity = identity.ok_or(Refusal::Unregistered)?;
     if identity.revoked_at.is_some() {
         return Err(Refusal::Revoked);
@@ -159,7 +172,10 @@ mod tests {
                 revoked_keys: Vec::new(),
             },
         );
-        fleet.addresses.entry(address).or_insert(AddressRecord { id: id(name), claimed_at: UnixMs(0) });
+        fleet.addresses.entry(address).or_insert(AddressRecord {
+            id: id(name),
+            claimed_at: UnixMs(0),
+        });
         let record = PeerRecord {
             id: id(name),
             tunnel_key: key(tunnel_key),
@@ -168,7 +184,13 @@ mod tests {
             key_since: UnixMs(since),
             signature: String::new(),
         };
-        fleet.peers.insert(id(name), SignedPeer { record, authentic: true });
+        fleet.peers.insert(
+            id(name),
+            SignedPeer {
+                record,
+                authentic: true,
+            },
+        );
     }
 
     fn fleet() -> Fleet {
@@ -182,7 +204,15 @@ mod tests {
     fn choose_from(fleet: &Fleet, current: &Peers) -> (Peers, BTreeMap<Id, Refusal>) {
         let me = id("me");
         let tunnel_key = key("my-key");
-        choose(fleet, &Me { id: &me, tunnel_key: &tunnel_key, address: "10.88.0.1".parse().unwrap() }, current)
+        choose(
+            fleet,
+            &Me {
+                id: &me,
+                tunnel_key: &tunnel_key,
+                address: "10.88.0.1".parse().unwrap(),
+            },
+            current,
+        )
     }
 
     #[test]
@@ -257,7 +287,10 @@ mod tests {
         let (before, _) = choose_from(&fleet(), &Peers::new());
         let mut fleet = fleet();
         fleet.peers.remove(&id("a"));
-        fleet.unreadable.push(Unreadable { key: "_scafo/wireguard/peers/a.json".into(), reason: "cut".into() });
+        fleet.unreadable.push(Unreadable {
+            key: "_scafo/wireguard/peers/a.json".into(),
+            reason: "cut".into(),
+        });
         fleet.identities.remove(&id("b"));
         let (peers, _) = choose_from(&fleet, &before);
         assert_eq!(peers.keys().map(Id::as_str).collect::<Vec<_>>(), ["a"]);

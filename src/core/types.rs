@@ -71,7 +71,11 @@ impl FromStr for Id {
             && bytes.iter().all(|byte| inner(*byte))
             && ends_well(bytes.first())
             && ends_well(bytes.last());
-        if valid { Ok(Self(text.to_owned())) } else { Err(InvalidId) }
+        if valid {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(InvalidId)
+        }
     }
 }
 

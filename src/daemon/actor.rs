@@ -119,7 +119,10 @@ impl Actor {
             }
         }
         self.health.send_if_modified(|health| {
-            let (phase, waiting) = (self.node.phase().to_string(), self.node.waiting().map(ToOwned::to_owned));
+            let (phase, waiting) = (
+                self.node.phase().to_string(),
+                self.node.waiting().map(ToOwned::to_owned),
+            );
             let changed = health.phase != phase || health.waiting != waiting;
             (health.phase, health.waiting) = (phase, waiting);
             changed
@@ -138,7 +141,9 @@ impl Actor {
             }
             Effect::OpenTunnel(op, address) => {
                 let mesh = self.mesh.clone();
-                self.answer_later(async move { done(op, with(mesh, async |mesh: &Mesh| mesh.open(address).await).await) });
+                self.answer_later(
+                    async move { done(op, with(mesh, async |mesh: &Mesh| mesh.open(address).await).await) },
+                );
             }
             Effect::SaveAddress(op, address) => {
                 let saved = self.mesh.as_ref().map_or(Ok(()), |mesh| mesh.save_address(address));
@@ -147,7 +152,11 @@ impl Actor {
             Effect::Serve(op, address) => {
                 let served = self.serve(address);
                 self.answer_later(async move {
-                    Event::Answered { op, answer: Answer::Serving(served), samples: Vec::new() }
+                    Event::Answered {
+                        op,
+                        answer: Answer::Serving(served),
+                        samples: Vec::new(),
+                    }
                 });
             }
             Effect::SetPeers(peers) => {
@@ -177,9 +186,16 @@ impl Actor {
         let interface = self.mesh.as_ref().map(|mesh| mesh.interface().to_owned());
         // With a mesh, once for what comes through the tunnel and once for this machine's own callers, which reach
         // their own tunnel address by the loopback device.
-        let devices: Vec<&str> = interface.iter().map(String::as_str).flat_map(|interface| [interface, "lo"]).collect();
+        let devices: Vec<&str> = interface
+            .iter()
+            .map(String::as_str)
+            .flat_map(|interface| [interface, "lo"])
+            .collect();
         let listeners = api::bind(bind, &devices).map_err(|error| not_bound(bind, &error))?;
-        let bound: Vec<SocketAddr> = listeners.iter().filter_map(|listener| listener.local_addr().ok()).collect();
+        let bound: Vec<SocketAddr> = listeners
+            .iter()
+            .filter_map(|listener| listener.local_addr().ok())
+            .collect();
         self.exposure.check_bound(address, &bound)?;
         let port = bound.first().map_or(self.api_port, SocketAddr::port);
         let serving = api::serve(listeners, self.health.subscribe(), self.stop.clone());
@@ -189,7 +205,9 @@ impl Actor {
 
     /// Looks after what the machine may change behind the node's back: its addresses, and the tunnel's own interface.
     fn watch_machine(&self) {
-        let (Some(mesh), Some(endpoints)) = (self.mesh.clone(), self.endpoints.clone()) else { return };
+        let (Some(mesh), Some(endpoints)) = (self.mesh.clone(), self.endpoints.clone()) else {
+            return;
+        };
         let (events, stop, interval) = (self.events.clone(), self.stop.clone(), self.refresh_interval);
         tokio::spawn(async move {
             loop {
@@ -214,7 +232,10 @@ impl Actor {
 
     fn timer_event(&self) -> Option<Event> {
         let now = SystemClock.now().boot;
-        self.node.poll_timeout().filter(|due| *due <= now).map(|_| Event::TimerDue)
+        self.node
+            .poll_timeout()
+            .filter(|due| *due <= now)
+            .map(|_| Event::TimerDue)
     }
 
     async fn shut_down(mut self) {
@@ -236,7 +257,11 @@ async fn with(mesh: Option<Arc<Mesh>>, open: impl AsyncFnOnce(&Mesh) -> Result<(
 }
 
 fn done(op: OpId, result: Result<()>) -> Event {
-    Event::Answered { op, answer: Answer::Done(result.map_err(Trouble::Refused)), samples: Vec::new() }
+    Event::Answered {
+        op,
+        answer: Answer::Done(result.map_err(Trouble::Refused)),
+        samples: Vec::new(),
+    }
 }
 
 fn not_bound(bind: SocketAddr, error: &std::io::Error) -> Error {
@@ -245,7 +270,10 @@ fn not_bound(bind: SocketAddr, error: &std::io::Error) -> Error {
     match error.kind() {
         std::io::ErrorKind::AddrInUse => Error::conflict(format!("something else listens on {bind}"))
             .field(port)
-            .help(format!("see who it is with: ss -ltnp 'sport = :{}'; or choose another port with --api-port", bind.port())),
+            .help(format!(
+                "see who it is with: ss -ltnp 'sport = :{}'; or choose another port with --api-port",
+                bind.port()
+            )),
         std::io::ErrorKind::PermissionDenied => {
             Error::capability(format!("this process may not listen on {bind}: {error}"))
                 .field(port)

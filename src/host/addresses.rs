@@ -11,7 +11,9 @@ pub fn all() -> Vec<IpAddr> {
 
 /// Every address with the name of its interface.
 fn named() -> Vec<(String, IpAddr)> {
-    let Ok(interfaces) = getifaddrs() else { return Vec::new() };
+    let Ok(interfaces) = getifaddrs() else {
+        return Vec::new();
+    };
     interfaces
         .filter_map(|interface| {
             let address = interface.address?;
@@ -42,8 +44,14 @@ pub fn source_towards(target: SocketAddr) -> Option<IpAddr> {
 /// loopback nor link-local nor on the interface `except`.
 pub fn outward(except: &str) -> Option<IpAddr> {
     // Documentation addresses (RFC 5737, RFC 3849) stand for "the world": nobody has them, and nothing is sent anyway.
-    let worlds = [SocketAddr::from(([192, 0, 2, 1], 9)), SocketAddr::from(([0x2001, 0xdb8, 0, 0, 0, 0, 0, 1], 9))];
-    let routed = worlds.into_iter().find_map(source_towards).filter(|source| !source.is_loopback());
+    let worlds = [
+        SocketAddr::from(([192, 0, 2, 1], 9)),
+        SocketAddr::from(([0x2001, 0xdb8, 0, 0, 0, 0, 0, 1], 9)),
+    ];
+    let routed = worlds
+        .into_iter()
+        .find_map(source_towards)
+        .filter(|source| !source.is_loopback());
     routed.or_else(|| {
         named()
             .into_iter()
@@ -67,6 +75,9 @@ mod tests {
     #[test]
     fn loopback_is_among_the_addresses_and_leaves_from_itself() {
         assert!(all().contains(&IpAddr::from([127, 0, 0, 1])));
-        assert_eq!(source_towards(SocketAddr::from(([127, 0, 0, 1], 9))), Some(IpAddr::from([127, 0, 0, 1])));
+        assert_eq!(
+            source_towards(SocketAddr::from(([127, 0, 0, 1], 9))),
+            Some(IpAddr::from([127, 0, 0, 1]))
+        );
     }
 }

@@ -23,7 +23,10 @@ impl Clock for SystemClock {
     fn now(&self) -> Now {
         let boot = clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(Duration::ZERO, Duration::from);
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
-        Now { wall: UnixMs(millis(wall)), boot: BootMs(millis(boot)) }
+        Now {
+            wall: UnixMs(millis(wall)),
+            boot: BootMs(millis(boot)),
+        }
     }
 }
 

@@ -19,11 +19,18 @@ const LARGEST: u64 = 16 * 1024 * 1024;
 /// Writes a file as a whole or not at all: a temporary file in the same folder, made with its final mode, `fsync`,
 /// rename, `fsync` of the folder. After a crash or on a full disk there is the old file or the new one, never a part.
 pub fn write_atomic(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
+    let folder = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty())
+        .unwrap_or_else(|| Path::new("."));
     let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_string_lossy();
     let id = random::id().map_err(|error| io::Error::other(error.message))?;
     let temporary = Temporary(folder.join(format!(".{name}.{id}.tmp")));
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&temporary.0)?;
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(mode)
+        .open(&temporary.0)?;
     file.write_all(bytes)?;
     file.sync_all()?;
     drop(file);

@@ -35,7 +35,11 @@ pub(super) fn decode(key: &Key, object: &Object) -> Result<Held, String> {
         Key::Freeze => Record::Freeze(parse(body)?),
         Key::Hint => Record::Hint(parse(body)?),
     };
-    Ok(Held { record, etag: object.etag.as_str().to_owned(), body: body.to_owned() })
+    Ok(Held {
+        record,
+        etag: object.etag.as_str().to_owned(),
+        body: body.to_owned(),
+    })
 }
 
 fn parse<T: DeserializeOwned>(body: &str) -> Result<T, String> {
@@ -43,15 +47,20 @@ fn parse<T: DeserializeOwned>(body: &str) -> Result<T, String> {
     serde_path_to_error::deserialize(deserializer).map_err(|error| {
         let path = error.path().to_string();
         let inner = error.into_inner();
-        if path == "." { inner.to_string() } else { format!("{path}: {inner}") }
+        if path == "." {
+            inner.to_string()
+        } else {
+            format!("{path}: {inner}")
+        }
     })
 }
 
 /// The body that writes `record` over `held`. Only fields that differ from what was read are touched, so whatever a
 /// newer build put into the record stays as it was.
 pub(super) fn encode(held: Option<&Held>, record: &Record, write_id: &str) -> String {
-    let mut body: Map<String, Value> =
-        held.and_then(|held| serde_json::from_str(&held.body).ok()).unwrap_or_default();
+    let mut body: Map<String, Value> = held
+        .and_then(|held| serde_json::from_str(&held.body).ok())
+        .unwrap_or_default();
     let before = held.map(|held| fields(&held.record)).unwrap_or_default();
     for (name, value) in fields(record) {
         if !body.contains_key(&name) || before.get(&name) != Some(&value) {
@@ -102,7 +111,10 @@ mod tests {
         "rack":{"row":4},"writeId":"old"}"#;
 
     fn object(body: &str) -> Object {
-        Object { body: body.as_bytes().to_vec(), etag: ETag::new("tag").unwrap() }
+        Object {
+            body: body.as_bytes().to_vec(),
+            etag: ETag::new("tag").unwrap(),
+        }
     }
 
     fn key() -> Key {
@@ -110,14 +122,19 @@ mod tests {
     }
 
     fn node(held: &Held) -> NodeRecord {
-        let Record::Node(node) = &held.record else { panic!("not a node") };
+        let Record::Node(node) = &held.record else {
+            panic!("not a node")
+        };
         node.clone()
     }
 
     #[test]
     fn a_beat_changes_its_own_field_and_nothing_else() {
         let held = decode(&key(), &object(NEWER)).unwrap();
-        let beaten = NodeRecord { heartbeat_at: Some(UnixMs(99)), ..node(&held) };
+        let beaten = NodeRecord {
+            heartbeat_at: Some(UnixMs(99)),
+            ..node(&held)
+        };
         let body = encode(Some(&held), &Record::Node(beaten), "new");
         let mut expected: Map<String, Value> = serde_json::from_str(NEWER).unwrap();
         expected.insert("heartbeatAt".into(), 99.into());
@@ -128,7 +145,14 @@ mod tests {
     #[test]
     fn a_label_that_was_taken_away_is_gone() {
         let held = decode(&key(), &object(NEWER)).unwrap();
-        let body = encode(Some(&held), &Record::Node(NodeRecord { labels: Default::default(), ..node(&held) }), "new");
+        let body = encode(
+            Some(&held),
+            &Record::Node(NodeRecord {
+                labels: Default::default(),
+                ..node(&held)
+            }),
+            "new",
+        );
         assert!(node(&decode(&key(), &object(&body)).unwrap()).labels.is_empty());
         assert!(body.contains("\"rack\""));
     }
@@ -139,13 +163,26 @@ mod tests {
         assert_eq!(why("{"), "EOF while parsing an object at line 1 column 1");
         assert!(why(&NEWER.replace("7300", "\"x\"")).starts_with("apiPort: invalid type"));
         assert_eq!(why(&NEWER.replace("\"id\":\"a\"", "\"id\":\"z\"")), "id: it says z");
-        assert_eq!(decode(&key(), &Object { body: vec![0xff], etag: ETag::new("t").unwrap() }).unwrap_err(), "it is not text");
+        assert_eq!(
+            decode(
+                &key(),
+                &Object {
+                    body: vec![0xff],
+                    etag: ETag::new("t").unwrap()
+                }
+            )
+            .unwrap_err(),
+            "it is not text"
+        );
     }
 
     #[test]
     fn the_write_id_is_found_again() {
         let held = decode(&key(), &object(NEWER)).unwrap();
-        assert_eq!(write_id(encode(Some(&held), &held.record, "w-1").as_bytes()), Some("w-1".into()));
+        assert_eq!(
+            write_id(encode(Some(&held), &held.record, "w-1").as_bytes()),
+            Some("w-1".into())
+        );
         assert_eq!(write_id(b"[]"), None);
         assert_eq!(write_id(b"{"), None);
     }

@@ -11,12 +11,12 @@ use crate::host::random;
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     etag: Option<ETag>,
-    /// Whether the hint was looked at before: the first look finds nothing new.
+    /// Whether the hint was looked at before.
     looked: bool,
 }
 
 impl Registry {
-    /// Whether somebody else hinted since the last look.
+    /// Whether somebody may have hinted since the last look.
     pub(super) async fn poll_hint(&self) -> Result<bool, Trouble> {
         let path = keys::path(&Key::Hint);
         let mut seen = self.hint.lock().await;
@@ -27,9 +27,16 @@ impl Registry {
                 Changed::Changed(object) => Some(object.etag),
                 Changed::Absent => None,
             },
-            None => self.bucket.get(&path).await.map_err(failed)?.value.map(|object| object.etag),
+            None => self
+                .bucket
+                .get(&path)
+                .await
+                .map_err(failed)?
+                .value
+                .map(|object| object.etag),
         };
-        let moved = seen.looked && seen.etag != etag;
+        // Nobody knows whether what the first look finds was written before or after the records were last read.
+        let moved = !seen.looked || seen.etag != etag;
         *seen = Seen { etag, looked: true };
         Ok(moved)
     }
@@ -41,7 +48,10 @@ impl Registry {
         let found = self.bucket.get(&path).await.map_err(failed)?.value;
         // A hint that cannot be read says nothing that could be lost.
         let counter = found.as_ref().map_or(0, counter);
-        let record = Record::Hint(HintRecord { counter: counter.wrapping_add(1), kind: kind.to_owned() });
+        let record = Record::Hint(HintRecord {
+            counter: counter.wrapping_add(1),
+            kind: kind.to_owned(),
+        });
         let body = codec::encode(None, &record, &random::id().map_err(Trouble::Refused)?).into_bytes();
         match found {
             Some(Object { etag, .. }) => self.bucket.replace(&path, &etag, body).await,

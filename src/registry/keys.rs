@@ -73,7 +73,14 @@ mod tests {
 
     #[test]
     fn foreign_keys_are_none_of_ours() {
-        for path in ["_scafo/nodes/A.json", "_scafo/nodes/a", "_scafo/nodes/a/b.json", "_scafo/probe/x", "x", ""] {
+        for path in [
+            "_scafo/nodes/A.json",
+            "_scafo/nodes/a",
+            "_scafo/nodes/a/b.json",
+            "_scafo/probe/x",
+            "x",
+            "",
+        ] {
             assert_eq!(parse(path), None, "{path}");
         }
     }

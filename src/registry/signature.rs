@@ -40,6 +40,9 @@ pub(super) fn is_authentic(peer: &PeerRecord, identity: &IdentityRecord) -> bool
 /// Checks every peer record of `fleet` against the identity of the same id.
 pub(super) fn authenticate(fleet: &mut Fleet) {
     for (id, peer) in &mut fleet.peers {
-        peer.authentic = fleet.identities.get(id).is_some_and(|identity| is_authentic(&peer.record, identity));
+        peer.authentic = fleet
+            .identities
+            .get(id)
+            .is_some_and(|identity| is_authentic(&peer.record, identity));
     }
 }

@@ -43,7 +43,9 @@ impl Registry {
             }
             Ok(records)
         };
-        view.records = read.await.map_err(|error: BucketError| trouble(&bucket.name(), error))?;
+        view.records = read
+            .await
+            .map_err(|error: BucketError| trouble(&bucket.name(), error))?;
         let mut fleet = assemble(&view.records);
         signature::authenticate(&mut fleet);
         Ok(fleet)
@@ -58,23 +60,37 @@ async fn read_all(
 ) -> Result<BTreeMap<String, Cached>, BucketError> {
     let reads = entries.into_iter().filter_map(|entry| {
         let key = keys::parse(&entry.key)?;
-        let cached = known.get(&entry.key).filter(|cached| entry.etag.as_ref() == Some(&cached.etag)).cloned();
+        let cached = known
+            .get(&entry.key)
+            .filter(|cached| entry.etag.as_ref() == Some(&cached.etag))
+            .cloned();
         Some(async move {
             if let Some(cached) = cached {
                 return Ok(Some((entry.key, cached)));
             }
             // Gone between the listing and the read: gone.
-            let Some(object) = bucket.get(&entry.key).await?.value else { return Ok(None) };
+            let Some(object) = bucket.get(&entry.key).await?.value else {
+                return Ok(None);
+            };
             let record = codec::decode(&key, &object).map(|held| held.record);
-            Ok(Some((entry.key, Cached { etag: object.etag, record })))
+            Ok(Some((
+                entry.key,
+                Cached {
+                    etag: object.etag,
+                    record,
+                },
+            )))
         })
     });
     stream::iter(reads)
         .buffer_unordered(READS_AT_ONCE)
-        .try_fold(BTreeMap::new(), |mut records, read: Option<(String, Cached)>| async move {
-            records.extend(read);
-            Ok(records)
-        })
+        .try_fold(
+            BTreeMap::new(),
+            |mut records, read: Option<(String, Cached)>| async move {
+                records.extend(read);
+                Ok(records)
+            },
+        )
         .await
 }
 
@@ -83,7 +99,10 @@ fn assemble(records: &BTreeMap<String, Cached>) -> Fleet {
     for (path, cached) in records {
         match (keys::parse(path), &cached.record) {
             (_, Err(reason)) => {
-                fleet.unreadable.push(Unreadable { key: path.clone(), reason: reason.clone() });
+                fleet.unreadable.push(Unreadable {
+                    key: path.clone(),
+                    reason: reason.clone(),
+                });
             }
             (Some(Key::Node(id)), Ok(Record::Node(node))) => {
                 fleet.nodes.insert(id, node.clone());
@@ -92,7 +111,13 @@ fn assemble(records: &BTreeMap<String, Cached>) -> Fleet {
                 fleet.identities.insert(id, identity.clone());
             }
             (Some(Key::Peer(id)), Ok(Record::Peer(peer))) => {
-                fleet.peers.insert(id, SignedPeer { record: peer.clone(), authentic: false });
+                fleet.peers.insert(
+                    id,
+                    SignedPeer {
+                        record: peer.clone(),
+                        authentic: false,
+                    },
+                );
             }
             (Some(Key::Address(address)), Ok(Record::Address(claim))) => {
                 fleet.addresses.insert(address, claim.clone());
@@ -125,15 +150,25 @@ pub async fn read_nodes(bucket: &dyn Bucket, clock: &dyn Clock) -> Result<NodesR
     note(sent, clock.now().boot, listed.time, &mut samples);
     let records = read_all(bucket, listed.value, &BTreeMap::new()).await?;
     let mut fleet = assemble(&records);
-    let freeze = freeze.value.and_then(|object| match codec::decode(&Key::Freeze, &object) {
-        Ok(held) => match held.record {
-            Record::Freeze(freeze) => Some(freeze),
-            _ => None,
-        },
-        Err(reason) => {
-            fleet.unreadable.push(Unreadable { key: freeze_path.clone(), reason });
-            None
-        }
-    });
-    Ok(NodesRead { nodes: fleet.nodes.into_values().collect(), freeze, unreadable: fleet.unreadable, samples })
+    let freeze = freeze
+        .value
+        .and_then(|object| match codec::decode(&Key::Freeze, &object) {
+            Ok(held) => match held.record {
+                Record::Freeze(freeze) => Some(freeze),
+                _ => None,
+            },
+            Err(reason) => {
+                fleet.unreadable.push(Unreadable {
+                    key: freeze_path.clone(),
+                    reason,
+                });
+                None
+            }
+        });
+    Ok(NodesRead {
+        nodes: fleet.nodes.into_values().collect(),
+        freeze,
+        unreadable: fleet.unreadable,
+        samples,
+    })
 }

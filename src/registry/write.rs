@@ -50,7 +50,11 @@ impl Registry {
             };
             match self.noted(sent, reply, samples) {
                 WriteOutcome::Applied(etag) => {
-                    return Wrote::Applied(Held { record, etag: etag.as_str().to_owned(), body });
+                    return Wrote::Applied(Held {
+                        record,
+                        etag: etag.as_str().to_owned(),
+                        body,
+                    });
                 }
                 WriteOutcome::Fatal(error) => return Wrote::Trouble(trouble(&self.bucket.name(), error)),
                 WriteOutcome::Rejected => "the store rejects a condition that holds".clone_into(&mut doubt),
@@ -58,7 +62,10 @@ impl Registry {
                 WriteOutcome::Throttled => "the store asks for fewer requests".clone_into(&mut doubt),
                 WriteOutcome::Unknown(why) => doubt = why,
             }
-            match self.read_back(&path, key, held.as_ref(), &record, &tries, samples).await {
+            match self
+                .read_back(&path, key, held.as_ref(), &record, &tries, samples)
+                .await
+            {
                 Ok(Some(wrote)) => return wrote,
                 Ok(None) => {}
                 Err(trouble) => return Wrote::Trouble(trouble),
@@ -78,7 +85,11 @@ impl Registry {
         samples: &mut Vec<Sample>,
     ) -> Result<Option<Wrote>, Trouble> {
         let sent = self.clock.now().boot;
-        let reply = self.bucket.get(path).await.map_err(|error| trouble(&self.bucket.name(), error))?;
+        let reply = self
+            .bucket
+            .get(path)
+            .await
+            .map_err(|error| trouble(&self.bucket.name(), error))?;
         let Some(object) = self.noted(sent, reply, samples) else {
             return Ok(held.is_some().then_some(Wrote::Lost(None)));
         };
@@ -86,7 +97,11 @@ impl Registry {
             && let Some((_, body)) = tries.iter().find(|(write_id, _)| *write_id == found)
         {
             let etag = object.etag.as_str().to_owned();
-            return Ok(Some(Wrote::Applied(Held { record: record.clone(), etag, body: body.clone() })));
+            return Ok(Some(Wrote::Applied(Held {
+                record: record.clone(),
+                etag,
+                body: body.clone(),
+            })));
         }
         if held.is_some_and(|held| held.etag == object.etag.as_str()) {
             return Ok(None);

@@ -1,280 +1,273 @@
-//! Asks the configured celld binary for its version before anything else happens at boot.
-//!
-//! The binary is a stranger until it has answered: it gets an environment of `PATH` and `HOME` alone (celld checks every
-//! `CELLD_*` variable before it looks at its arguments, so a stray one would make even `--version` fail), no input, a
-//! bounded output, a process group of its own and a time limit, after which the whole group is killed.
+//! `celld --version`, in a clean environment: celld validates its variables before it looks at its arguments, so a stray
+//! one would make even this fail (`celld.md`, part 1).
 
-use std::env;
-use std::ffi::OsStr;
-use std::io::ErrorKind;
+use std::io;
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
-use nix::errno::Errno;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
-use tokio::io::{AsyncRead, AsyncReadExt};
-use tokio::process::Command;
+use tokio::io::AsyncReadExt;
+use tokio::process::{Child, Command};
 
-use crate::core::version::{CelldVersion, OLDEST_SUPPORTED, VersionFault};
+use crate::core::version::{CelldVersion, OLDEST, VersionFault};
 use crate::error::{Error, Field, Result};
 
-/// How long celld has to print its version. It does so in milliseconds; five seconds forgive a cold disk.
-pub const LIMIT: Duration = Duration::from_secs(5);
+/// Output beyond this is not read: a version is one line.
+const MOST_OUTPUT: u64 = 64 * 1024;
 
-/// How much of each output is read; the rest is thrown away so that the binary never blocks on a full pipe.
-const OUTPUT_LIMIT: u64 = 64 * 1024;
+const HELP: &str = "install celld 0.5.0 or newer, or name it with --runtime-binary";
 
-/// Where programs are looked for when the process has no `PATH`, as the C library does.
-const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
-
-/// How much of the binary's last words is repeated, in characters.
-const LAST_WORDS: usize = 200;
-
-/// The version of `binary`, which came from `origin` (a flag, a variable, the file or the default). A bare name is
-/// looked for in this process's `PATH`; anything with a slash is taken as it is.
-///
-/// Every failure is `capability-missing`, since it is this machine's celld that is not fit: not there, not executable,
-/// silent, hanging, crashing, another program, or too old.
-pub async fn probe(binary: &Path, origin: &str) -> Result<CelldVersion> {
-    probe_within(binary, origin, LIMIT).await
+/// What was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Celld {
+    /// The binary that answered.
+    pub path: PathBuf,
+    /// What it says it is.
+    pub version: CelldVersion,
 }
 
-/// [`probe`] with a limit of the caller's.
-pub async fn probe_within(binary: &Path, origin: &str, limit: Duration) -> Result<CelldVersion> {
-    let asked = Asked { binary, origin };
-    let path = env::var_os("PATH").unwrap_or_else(|| DEFAULT_PATH.into());
-    let program = asked.locate(&path)?;
-    let answer = asked.run(&program, &path, limit).await?;
-    if !answer.status.success() {
-        return Err(asked.failed(&program, &answer));
+/// Runs `binary --version` for at most `limit`. `origin` says where the name came from; `search` is the `PATH` that a
+/// name without a slash is looked for in.
+pub async fn probe(binary: &str, origin: &str, search: &str, limit: Duration) -> Result<Celld> {
+    let refuse = |reason: String| {
+        let field = Field::new("runtime.binary", binary).from(origin).because(reason);
+        Error::capability("celld cannot be run by this node")
+            .field(field)
+            .help(HELP)
+    };
+    let path = find(binary, search).map_err(refuse)?;
+    let output = run(&path, search, limit).await.map_err(refuse)?;
+    match CelldVersion::parse(&output) {
+        Ok(version) => Ok(Celld { path, version }),
+        Err(VersionFault::Silent) => Err(refuse("it prints no version".to_owned())),
+        Err(VersionFault::NotCelld(line)) => Err(refuse(format!("it prints {line:?}, which is no version of celld"))),
+        Err(VersionFault::TooOld(version)) => Err(refuse(format!(
+            "it is celld {version}, and the oldest that is supported is {OLDEST}"
+        ))),
     }
-    CelldVersion::supported(&answer.stdout).map_err(|fault| asked.unfit(&program, &fault))
 }
 
-/// What the configuration asked for; every refusal names it.
-struct Asked<'a> {
-    binary: &'a Path,
-    origin: &'a str,
-}
-
-/// What the binary said, and how it ended.
-struct Answer {
-    status: ExitStatus,
-    stdout: String,
-    stderr: String,
-}
-
-impl Asked<'_> {
-    fn refusal(&self, message: String, reason: impl Into<String>) -> Error {
-        let field = Field::new("runtime.binary", self.binary.display())
-            .from(self.origin)
-            .because(reason);
-        Error::capability(message).field(field)
-    }
-
-    /// The file to run: the path as given, or the first executable of that name in `path`.
-    fn locate(&self, path: &OsStr) -> Result<PathBuf> {
-        if self.binary.as_os_str().is_empty() {
-            return Err(self
-                .refusal("no celld binary is named".into(), "the value is empty")
-                .help("name the binary with `--runtime-binary PATH`"));
-        }
-        if self.binary.components().count() > 1 || self.binary.is_absolute() {
-            return self.check_file(self.binary).map(|()| self.binary.to_owned());
-        }
-        let mut not_executable = None;
-        for folder in env::split_paths(path) {
-            let candidate = folder.join(self.binary);
-            match self.check_file(&candidate) {
-                Ok(()) => return Ok(candidate),
-                Err(error) if candidate.is_file() => not_executable = not_executable.or(Some(error)),
-                Err(_) => {}
-            }
-        }
-        Err(not_executable.unwrap_or_else(|| {
-            let searched = path.to_string_lossy();
-            self.refusal(
-                "celld was not found".into(),
-                format!("no such program in PATH: {searched}"),
-            )
-            .help(format!(
-                "install celld {OLDEST_SUPPORTED} or newer, or name it with `--runtime-binary PATH`"
-            ))
-        }))
-    }
-
-    fn check_file(&self, file: &Path) -> Result<()> {
-        let shown = file.display();
-        let metadata = match file.metadata() {
-            Ok(metadata) => metadata,
-            Err(error) if error.kind() == ErrorKind::NotFound => {
-                return Err(self
-                    .refusal("celld was not found".into(), format!("there is no file {shown}"))
-                    .help(format!(
-                        "install celld {OLDEST_SUPPORTED} or newer there, or name it with `--runtime-binary PATH`"
-                    )));
-            }
-            Err(error) => {
-                return Err(self
-                    .refusal(
-                        "celld cannot be run".into(),
-                        format!("{shown} cannot be looked at: {error}"),
-                    )
-                    .help("name another binary with `--runtime-binary PATH`"));
-            }
+fn find(binary: &str, search: &str) -> Result<PathBuf, String> {
+    let is_executable = |path: &Path| {
+        path.metadata()
+            .is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
+    };
+    if binary.contains('/') {
+        let path = PathBuf::from(binary);
+        return match path.metadata() {
+            Ok(_) if is_executable(&path) => Ok(path),
+            Ok(_) => Err("it is not an executable file".to_owned()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Err("there is no such file".to_owned()),
+            Err(error) => Err(error.to_string()),
         };
-        if metadata.is_dir() {
-            return Err(self
-                .refusal("celld cannot be run".into(), format!("{shown} is a directory"))
-                .help(format!(
-                    "name the binary itself: `--runtime-binary {}`",
-                    file.join("celld").display()
-                )));
-        }
-        if metadata.permissions().mode() & 0o111 == 0 {
-            return Err(self
-                .refusal("celld cannot be run".into(), format!("{shown} is not executable"))
-                .help(format!("chmod +x {shown}")));
-        }
-        Ok(())
     }
-
-    async fn run(&self, program: &Path, path: &OsStr, limit: Duration) -> Result<Answer> {
-        let mut command = Command::new(program);
-        command.arg("--version").env_clear().env("PATH", path);
-        if let Some(home) = env::var_os("HOME") {
-            command.env("HOME", home);
-        }
-        command
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        command.process_group(0).kill_on_drop(true);
-        let mut child = command.spawn().map_err(|error| self.cannot_start(program, &error))?;
-        // The group outlives its leader when the binary leaves children behind; this ends them on every way out,
-        // cancellation of this future included.
-        let group = child.id().and_then(|id| i32::try_from(id).ok()).map(Group);
-
-        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-        let whole = async { tokio::join!(child.wait(), read_bounded(stdout), read_bounded(stderr)) };
-        let outcome = tokio::time::timeout(limit, whole).await;
-        drop(group);
-        match outcome {
-            Ok((Ok(status), stdout, stderr)) => Ok(Answer { status, stdout, stderr }),
-            Ok((Err(error), ..)) => Err(self.refusal(
-                "celld cannot be run".into(),
-                format!("waiting for `{} --version` failed: {error}", program.display()),
-            )),
-            Err(_) => {
-                // Reaps the leader that was just killed; SIGKILL cannot be refused, so this ends.
-                let _ = child.wait().await;
-                Err(self
-                    .refusal(
-                        "celld does not say its version".into(),
-                        format!(
-                            "`{} --version` did not finish within {limit:?} and was killed",
-                            program.display()
-                        ),
-                    )
-                    .help(format!(
-                        "run `{} --version` by hand and see why it hangs",
-                        program.display()
-                    )))
-            }
-        }
-    }
-
-    fn cannot_start(&self, program: &Path, error: &std::io::Error) -> Error {
-        let shown = program.display();
-        let (reason, help) = match error.raw_os_error().map(Errno::from_raw) {
-            Some(Errno::ENOEXEC) => (
-                format!("{shown} is no program for this machine"),
-                format!("download celld for {} {}", env::consts::OS, env::consts::ARCH),
-            ),
-            // The file was there a moment ago: its interpreter or loader is what is missing.
-            Some(Errno::ENOENT) => (
-                format!("{shown} needs an interpreter or a loader that this machine does not have"),
-                format!("download celld for {} {}", env::consts::OS, env::consts::ARCH),
-            ),
-            Some(Errno::EACCES) => (
-                format!("{shown} may not be executed by this user"),
-                format!("chmod a+rx {shown}"),
-            ),
-            _ => (
-                format!("{shown} cannot be started: {error}"),
-                format!("run `{shown} --version` by hand"),
-            ),
-        };
-        self.refusal("celld cannot be run".into(), reason).help(help)
-    }
-
-    fn failed(&self, program: &Path, answer: &Answer) -> Error {
-        let shown = program.display();
-        let mut reason = match (answer.status.signal(), answer.status.code()) {
-            (Some(number), _) => {
-                let name = Signal::try_from(number).map_or_else(|_| number.to_string(), |signal| signal.to_string());
-                format!("`{shown} --version` was killed by {name}")
-            }
-            (None, code) => format!("`{shown} --version` exited with code {}", code.unwrap_or(-1)),
-        };
-        if let Some(line) = last_line(&answer.stderr) {
-            reason.push_str(", saying: ");
-            reason.push_str(&line);
-        }
-        self.refusal("celld does not say its version".into(), reason)
-            .help(format!("run `env -i {shown} --version` by hand and see why it fails"))
-    }
-
-    fn unfit(&self, program: &Path, fault: &VersionFault) -> Error {
-        let shown = program.display();
-        let error = match fault {
-            VersionFault::TooOld(version) => self.refusal(
-                format!("celld {version} is too old"),
-                format!("{shown} is {version}; {OLDEST_SUPPORTED} or newer is needed"),
-            ),
-            fault => self.refusal("celld does not say its version".into(), format!("{shown} {fault}")),
-        };
-        error.help(format!(
-            "install celld {OLDEST_SUPPORTED} or newer, or name it with `--runtime-binary PATH`"
-        ))
-    }
+    let found = std::env::split_paths(search)
+        .map(|folder| folder.join(binary))
+        .find(|path| is_executable(path));
+    found.ok_or_else(|| format!("it is in none of the directories of PATH ({search})"))
 }
 
-/// A process group that is killed when this is dropped.
-struct Group(i32);
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        // The group may be empty by now, and then there is nothing to kill.
-        let _ = killpg(Pid::from_raw(self.0), Signal::SIGKILL);
+async fn run(path: &Path, search: &str, limit: Duration) -> Result<String, String> {
+    let mut child = Command::new(path)
+        .arg("--version")
+        .env_clear()
+        .env("PATH", search)
+        .env("HOME", "/")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0)
+        .kill_on_drop(true)
+        .spawn()
+        .map_err(|error| format!("it cannot be started: {error}"))?;
+    let group = child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw);
+    let ended = tokio::time::timeout(limit, answer(&mut child)).await;
+    if ended.is_err()
+        && let Some(group) = group
+    {
+        // Whatever it started hangs with it. A group that is gone already is what is wanted.
+        let _ = killpg(group, Signal::SIGKILL);
+        let _ = child.wait().await;
     }
+    let (status, output, complaint) = ended
+        .map_err(|_| format!("it hangs: no answer to --version within {} s", limit.as_secs_f32()))?
+        .map_err(|error| format!("its output cannot be read: {error}"))?;
+    if status.success() {
+        return Ok(output);
+    }
+    let last = complaint
+        .lines()
+        .map(str::trim)
+        .rfind(|line| !line.is_empty())
+        .unwrap_or_default();
+    let last: String = last.chars().take(200).collect();
+    let said = if last.is_empty() {
+        String::new()
+    } else {
+        format!("; it says: {last}")
+    };
+    Err(format!("--version ends with {}{said}", ending(status)))
 }
 
-/// The first [`OUTPUT_LIMIT`] bytes, with what is not UTF-8 replaced; reads on to the end.
-async fn read_bounded(source: Option<impl AsyncRead + Unpin>) -> String {
-    let Some(mut source) = source else { return String::new() };
-    let mut kept = Vec::new();
-    // A read error ends the output as its end would: what was read is judged.
-    let _ = (&mut source).take(OUTPUT_LIMIT).read_to_end(&mut kept).await;
-    let _ = tokio::io::copy(&mut source, &mut tokio::io::sink()).await;
-    String::from_utf8_lossy(&kept).into_owned()
+async fn answer(child: &mut Child) -> io::Result<(ExitStatus, String, String)> {
+    let (output, complaint) = (child.stdout.take(), child.stderr.take());
+    let (output, complaint) = tokio::try_join!(read(output), read(complaint))?;
+    Ok((child.wait().await?, output, complaint))
 }
 
-/// The last line that says anything, short and free of control characters.
-fn last_line(output: &str) -> Option<String> {
-    let line = output.lines().map(str::trim).rfind(|line| !line.is_empty())?;
-    Some(
-        line.chars()
-            .filter(|character| !character.is_control())
-            .take(LAST_WORDS)
-            .collect(),
-    )
+async fn read(stream: Option<impl tokio::io::AsyncRead + Unpin>) -> io::Result<String> {
+    let mut bytes = Vec::new();
+    if let Some(stream) = stream {
+        stream.take(MOST_OUTPUT).read_to_end(&mut bytes).await?;
+    }
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+fn ending(status: ExitStatus) -> String {
+    use std::os::unix::process::ExitStatusExt;
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("exit code {code}"),
+        (None, Some(signal)) => format!("signal {signal}"),
+        (None, None) => "an unknown status".to_owned(),
+    }
 }
 
 #[cfg(test)]
-#[path = "version_probe/tests.rs"]
-mod tests;
+mod tests {
+    use std::fs;
+    use std::time::Instant;
+
+    use super::*;
+    use crate::error::Code;
+
+    const PATH: &str = "/usr/bin:/bin";
+
+    fn script(folder: &Path, text: &str) -> String {
+        let path = folder.join("celld");
+        fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        path.display().to_string()
+    }
+
+    async fn refusal(text: &str) -> String {
+        let folder = tempfile::tempdir().unwrap();
+        let binary = script(folder.path(), text);
+        let error = probe(&binary, "--runtime-binary", PATH, Duration::from_millis(400))
+            .await
+            .unwrap_err();
+        assert_eq!(error.code, Code::CapabilityMissing);
+        error.to_string().replace(&folder.path().display().to_string(), "DIR")
+    }
+
+    #[tokio::test]
+    async fn a_good_celld_is_taken_in_a_clean_environment() {
+        let folder = tempfile::tempdir().unwrap();
+        let seen = folder.path().join("environment");
+        let binary = script(
+            folder.path(),
+            &format!("env > {}; echo 'celld 0.6.1-rpc-targets.1 (debug)'", seen.display()),
+        );
+        let found = probe(&binary, "default", PATH, Duration::from_secs(5)).await.unwrap();
+        assert_eq!(found.version.to_string(), "0.6.1-rpc-targets.1");
+        let environment = fs::read_to_string(seen).unwrap();
+        let names: Vec<&str> = environment.lines().filter_map(|line| line.split('=').next()).collect();
+        assert!(
+            names
+                .iter()
+                .all(|name| ["PATH", "HOME", "PWD", "SHLVL", "_", "OLDPWD"].contains(name)),
+            "{names:?}"
+        );
+    }
+
+    #[tokio::test]
+    async fn it_is_found_on_the_path() {
+        let folder = tempfile::tempdir().unwrap();
+        script(folder.path(), "echo celld 0.5.0");
+        let search = format!("/nowhere:{}:{PATH}", folder.path().display());
+        let found = probe("celld", "default", &search, Duration::from_secs(5))
+            .await
+            .unwrap();
+        assert_eq!(found.path, folder.path().join("celld"));
+        let error = probe("celld", "default", "/nowhere", Duration::from_secs(5))
+            .await
+            .unwrap_err();
+        insta::assert_snapshot!(error, @"
+        error[capability-missing]: celld cannot be run by this node
+          runtime.binary = celld (from default): it is in none of the directories of PATH (/nowhere)
+        help: install celld 0.5.0 or newer, or name it with --runtime-binary
+        ");
+    }
+
+    #[tokio::test]
+    async fn a_missing_file_and_one_that_cannot_run_are_said() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("celld");
+        let text = path.display().to_string();
+        let reason = |error: Error| error.fields[0].reason.clone().unwrap();
+        let ask = || probe(&text, "default", PATH, Duration::from_secs(5));
+        assert_eq!(reason(ask().await.unwrap_err()), "there is no such file");
+        fs::write(&path, "x").unwrap();
+        assert_eq!(reason(ask().await.unwrap_err()), "it is not an executable file");
+    }
+
+    #[tokio::test]
+    async fn a_celld_that_is_none_or_too_old_is_said() {
+        insta::assert_snapshot!(refusal("echo celld 0.4.1").await, @"
+        error[capability-missing]: celld cannot be run by this node
+          runtime.binary = DIR/celld (from --runtime-binary): it is celld 0.4.1, and the oldest that is supported is 0.5.0
+        help: install celld 0.5.0 or newer, or name it with --runtime-binary
+        ");
+        insta::assert_snapshot!(refusal("echo celld 0.5.0-rc.1").await, @"
+        error[capability-missing]: celld cannot be run by this node
+          runtime.binary = DIR/celld (from --runtime-binary): it is celld 0.5.0-rc.1, and the oldest that is supported is 0.5.0
+        help: install celld 0.5.0 or newer, or name it with --runtime-binary
+        ");
+        insta::assert_snapshot!(refusal("true").await, @"
+        error[capability-missing]: celld cannot be run by this node
+          runtime.binary = DIR/celld (from --runtime-binary): it prints no version
+        help: install celld 0.5.0 or newer, or name it with --runtime-binary
+        ");
+        insta::assert_snapshot!(refusal("echo hello").await, @r#"
+        error[capability-missing]: celld cannot be run by this node
+          runtime.binary = DIR/celld (from --runtime-binary): it prints "hello", which is no version of celld
+        help: install celld 0.5.0 or newer, or name it with --runtime-binary
+        "#);
+        insta::assert_snapshot!(refusal("echo 'CELLD_X must be 0 or 1' >&2; exit 1").await, @"
+        error[capability-missing]: celld cannot be run by this node
+          runtime.binary = DIR/celld (from --runtime-binary): --version ends with exit code 1; it says: CELLD_X must be 0 or 1
+        help: install celld 0.5.0 or newer, or name it with --runtime-binary
+        ");
+    }
+
+    #[tokio::test]
+    async fn one_that_hangs_is_ended_with_everything_it_started() {
+        let folder = tempfile::tempdir().unwrap();
+        let pids = folder.path().join("pids");
+        let binary = script(
+            folder.path(),
+            &format!("sleep 60 & echo $$ $! > {}; wait", pids.display()),
+        );
+        let begun = Instant::now();
+        let error = probe(&binary, "default", PATH, Duration::from_millis(400))
+            .await
+            .unwrap_err();
+        assert!(
+            error.fields[0].reason.as_ref().unwrap().starts_with("it hangs"),
+            "{error}"
+        );
+        assert!(begun.elapsed() < Duration::from_secs(30));
+        for pid in fs::read_to_string(&pids).unwrap().split_whitespace() {
+            let alive = || fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "));
+            for _ in 0..100 {
+                if !alive() {
+                    break;
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            assert!(!alive(), "{pid} lives");
+        }
+    }
+}

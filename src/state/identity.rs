@@ -75,16 +75,24 @@ impl NodeIdentity {
 
     /// The identity in `state`; `None` when there is no file.
     pub fn load(state: &StateDir) -> Result<Option<Self>> {
-        let Some(file) = state.read::<File>(FILE)? else { return Ok(None) };
+        let Some(file) = state.read::<File>(FILE)? else {
+            return Ok(None);
+        };
         let wrong = |reason: &str| state.unreadable(FILE, reason);
         let secret: Zeroizing<Vec<u8>> = BASE64
             .decode(file.private_key.as_bytes())
             .map(Zeroizing::new)
             .map_err(|_| wrong("privateKey is not base64"))?;
-        let secret: Zeroizing<[u8; 32]> =
-            secret.as_slice().try_into().map(Zeroizing::new).map_err(|_| wrong("privateKey is not 32 bytes"))?;
+        let secret: Zeroizing<[u8; 32]> = secret
+            .as_slice()
+            .try_into()
+            .map(Zeroizing::new)
+            .map_err(|_| wrong("privateKey is not 32 bytes"))?;
         let key = SigningKey::from_bytes(&secret);
-        let identity = Self { id: file.id.clone(), key };
+        let identity = Self {
+            id: file.id.clone(),
+            key,
+        };
         if identity.public_key() != file.public_key {
             return Err(wrong("publicKey does not belong to privateKey"));
         }
@@ -136,15 +144,15 @@ pub fn verify(public_key: &str, bytes: &[u8], signature: &str) -> bool {
         .and_then(|key| VerifyingKey::from_bytes(&key).ok());
     let signature = decoded(signature).and_then(|signature| Signature::from_slice(&signature).ok());
     // The strict form refuses keys of small order, for which several parties could claim one signature.
-    key.zip(signature).is_some_and(|(key, signature)| key.verify_strict(bytes, &signature).is_ok())
+    key.zip(signature)
+        .is_some_and(|(key, signature)| key.verify_strict(bytes, &signature).is_ok())
 }
 
 fn derived_id(public_key: &[u8]) -> Result<Id> {
     let text = BASE32_NOPAD.encode(public_key).to_ascii_lowercase();
     let id = format!("n-{}", text.get(..DERIVED_CHARACTERS).unwrap_or_default());
-    id.parse().map_err(|error| {
-        Error::internal(format!("a derived id is not one: {error}")).field(Field::new("node.id", &id))
-    })
+    id.parse()
+        .map_err(|error| Error::internal(format!("a derived id is not one: {error}")).field(Field::new("node.id", &id)))
 }
 
 #[cfg(test)]
@@ -250,7 +258,10 @@ mod tests {
         }
         fs::remove_file(state.join(FILE)).unwrap();
         fs::create_dir(state.join(FILE)).unwrap();
-        assert_eq!(NodeIdentity::load_or_create(&state, None).unwrap_err().code, Code::InvalidInput);
+        assert_eq!(
+            NodeIdentity::load_or_create(&state, None).unwrap_err().code,
+            Code::InvalidInput
+        );
         assert!(!format!("{identity:?}").contains(&secret));
     }
 }

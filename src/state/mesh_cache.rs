@@ -17,7 +17,10 @@ pub fn load(state: &StateDir) -> Result<Peers> {
 /// Remembers the peers.
 pub fn save(state: &StateDir, peers: &Peers) -> Result<()> {
     let text = serde_json::to_string_pretty(peers);
-    state.write(FILE, &text.map_err(|error| Error::internal(format!("{FILE} has no text: {error}")))?)
+    state.write(
+        FILE,
+        &text.map_err(|error| Error::internal(format!("{FILE} has no text: {error}")))?,
+    )
 }
 
 #[cfg(test)]

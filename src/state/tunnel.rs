@@ -73,21 +73,31 @@ impl Drop for File {
 impl fmt::Debug for TunnelState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let public = self.public_key_text();
-        write!(f, "TunnelState({}, {}…)", self.address, public.get(..8).unwrap_or_default())
+        write!(
+            f,
+            "TunnelState({}, {}…)",
+            self.address,
+            public.get(..8).unwrap_or_default()
+        )
     }
 }
 
 impl TunnelState {
     /// The tunnel in `state`; `None` before `scafo wg init`.
     pub fn load(state: &StateDir) -> Result<Option<Self>> {
-        let Some(file) = state.read::<File>(FILE)? else { return Ok(None) };
+        let Some(file) = state.read::<File>(FILE)? else {
+            return Ok(None);
+        };
         let wrong = |reason: &str| state.unreadable(FILE, reason);
         let secret: Zeroizing<Vec<u8>> = BASE64
             .decode(file.private_key.as_bytes())
             .map(Zeroizing::new)
             .map_err(|_| wrong("privateKey is not base64"))?;
-        let secret: Zeroizing<[u8; 32]> =
-            secret.as_slice().try_into().map(Zeroizing::new).map_err(|_| wrong("privateKey is not 32 bytes"))?;
+        let secret: Zeroizing<[u8; 32]> = secret
+            .as_slice()
+            .try_into()
+            .map(Zeroizing::new)
+            .map_err(|_| wrong("privateKey is not 32 bytes"))?;
         let tunnel = Self {
             private_key: StaticSecret::from(*secret),
             address: file.address,
@@ -140,9 +150,12 @@ impl TunnelState {
     /// stays as it is too: the fleet knows the node by it.
     pub fn rotate(state: &StateDir) -> Result<Self> {
         let Some(mut tunnel) = Self::load(state)? else {
-            return Err(Error::new(crate::error::Code::NotFound, "this machine has no tunnel key to replace")
-                .field(Field::new(FILE, state.join(FILE).display()))
-                .help("make one: scafo wg init"));
+            return Err(Error::new(
+                crate::error::Code::NotFound,
+                "this machine has no tunnel key to replace",
+            )
+            .field(Field::new(FILE, state.join(FILE).display()))
+            .help("make one: scafo wg init"));
         };
         tunnel.private_key = new_key()?;
         tunnel.save(state)?;
@@ -151,7 +164,12 @@ impl TunnelState {
 
     /// Remembers that the fleet knows this node by `address`.
     pub fn save_claim(&self, state: &StateDir, address: IpAddr) -> Result<()> {
-        Self { address, claimed: true, ..self.clone() }.save(state)
+        Self {
+            address,
+            claimed: true,
+            ..self.clone()
+        }
+        .save(state)
     }
 
     fn save(&self, state: &StateDir) -> Result<()> {
@@ -197,8 +215,14 @@ fn checked(address: IpAddr, network: IpNet) -> Result<IpAddr> {
         return Ok(address);
     }
     Err(Error::invalid("the tunnel address is not one of the mesh network")
-        .field(Field::new("address", address).from("--address").because(format!("the mesh network is {network}")))
-        .help(format!("choose an address in {network}, or leave --address out and one is derived from the key")))
+        .field(
+            Field::new("address", address)
+                .from("--address")
+                .because(format!("the mesh network is {network}")),
+        )
+        .help(format!(
+            "choose an address in {network}, or leave --address out and one is derived from the key"
+        )))
 }
 
 #[cfg(test)]
@@ -209,7 +233,12 @@ mod tests {
     use crate::error::Code;
 
     fn wanted() -> Wanted {
-        Wanted { address: None, network: "10.88.0.0/16".parse().unwrap(), listen_port: None, endpoints: Vec::new() }
+        Wanted {
+            address: None,
+            network: "10.88.0.0/16".parse().unwrap(),
+            listen_port: None,
+            endpoints: Vec::new(),
+        }
     }
 
     fn state() -> (tempfile::TempDir, StateDir) {
@@ -246,11 +275,21 @@ mod tests {
     fn a_stated_address_has_to_be_in_the_network() {
         let (_folder, state) = state();
         for bad in ["10.89.0.1", "10.88.0.0", "10.88.255.255", "fd00::1"] {
-            let wanted = Wanted { address: Some(bad.parse().unwrap()), ..wanted() };
-            assert_eq!(TunnelState::init(&state, wanted).unwrap_err().code, Code::InvalidInput, "{bad}");
+            let wanted = Wanted {
+                address: Some(bad.parse().unwrap()),
+                ..wanted()
+            };
+            assert_eq!(
+                TunnelState::init(&state, wanted).unwrap_err().code,
+                Code::InvalidInput,
+                "{bad}"
+            );
         }
         assert!(!state.path().exists(), "nothing is made on a refusal");
-        let wanted = Wanted { address: Some("10.88.0.9".parse().unwrap()), ..wanted() };
+        let wanted = Wanted {
+            address: Some("10.88.0.9".parse().unwrap()),
+            ..wanted()
+        };
         assert!(TunnelState::init(&state, wanted).unwrap().stated);
     }
 
@@ -261,8 +300,16 @@ mod tests {
         let whole = fs::read(state.join(FILE)).unwrap();
         for cut in 0..whole.len() {
             fs::write(state.join(FILE), &whole[..cut]).unwrap();
-            assert_eq!(TunnelState::init(&state, wanted()).unwrap_err().code, Code::InvalidInput, "{cut}");
-            assert_eq!(TunnelState::rotate(&state).unwrap_err().code, Code::InvalidInput, "{cut}");
+            assert_eq!(
+                TunnelState::init(&state, wanted()).unwrap_err().code,
+                Code::InvalidInput,
+                "{cut}"
+            );
+            assert_eq!(
+                TunnelState::rotate(&state).unwrap_err().code,
+                Code::InvalidInput,
+                "{cut}"
+            );
             assert_eq!(fs::read(state.join(FILE)).unwrap(), &whole[..cut]);
         }
     }

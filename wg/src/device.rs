@@ -113,12 +113,22 @@ impl Device {
             placed: Mutex::default(),
             config,
         };
-        let loops: [(&str, fn(&Shared)); 3] = [("wg-out", outbound::run), ("wg-in", inbound::run), ("wg-timers", timers::run)];
+        let loops: [(&str, fn(&Shared)); 3] = [
+            ("wg-out", outbound::run),
+            ("wg-in", inbound::run),
+            ("wg-timers", timers::run),
+        ];
         for (name, run) in loops {
             let shared = shared.clone();
-            let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || run(&shared));
+            let thread = std::thread::Builder::new()
+                .name(name.to_owned())
+                .spawn(move || run(&shared));
             let thread = thread.map_err(system("a thread cannot be started"))?;
-            device.threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
+            device
+                .threads
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push(thread);
         }
         device.keep(tokio::spawn(resolve_names(shared)));
         Ok(device)
@@ -148,7 +158,9 @@ impl Device {
     pub async fn set_address(&self, address: IpAddr) -> Result<(), AddressError> {
         let links = links()?;
         links.check_overlap(self.config.network, &self.config.interface).await?;
-        links.ensure(&self.config.interface, self.with_network(address)?, self.mtu).await?;
+        links
+            .ensure(&self.config.interface, self.with_network(address)?, self.mtu)
+            .await?;
         self.place(|placed| placed.address = Some(address));
         Ok(())
     }
@@ -185,8 +197,16 @@ impl Device {
 
     /// Compares the interface and the guard with what they should be, and mends them. Says what was mended.
     pub async fn mend(&self) -> Result<Vec<&'static str>, AddressError> {
-        let Placed { address: Some(address), guarded } = self.place(|_| {}) else { return Ok(Vec::new()) };
-        let mut mended = links()?.ensure(&self.config.interface, self.with_network(address)?, self.mtu).await?;
+        let Placed {
+            address: Some(address),
+            guarded,
+        } = self.place(|_| {})
+        else {
+            return Ok(Vec::new());
+        };
+        let mut mended = links()?
+            .ensure(&self.config.interface, self.with_network(address)?, self.mtu)
+            .await?;
         if guarded && !guard::is_installed(&self.config.interface).await {
             match guard::install(&self.config.interface, address).await {
                 Ok(()) => mended.push("the guard"),
@@ -244,7 +264,10 @@ impl Drop for Device {
 }
 
 fn links() -> Result<Links, AddressError> {
-    Links::open().map_err(|source| AddressError::System { what: "the kernel's routing cannot be asked", source })
+    Links::open().map_err(|source| AddressError::System {
+        what: "the kernel's routing cannot be asked",
+        source,
+    })
 }
 
 fn status(shared: &Shared, mtu: u32) -> Status {
@@ -256,7 +279,10 @@ fn status(shared: &Shared, mtu: u32) -> Status {
         public_key: peer.public_key,
         endpoint: peer.path().current(now),
         allowed_ips: config.allowed_ips.clone(),
-        last_handshake: peer.session().since_handshake().and_then(|since| wall.checked_sub(since)),
+        last_handshake: peer
+            .session()
+            .since_handshake()
+            .and_then(|since| wall.checked_sub(since)),
         received: peer.received.get(),
         sent: peer.sent.get(),
         keepalive: peer.keepalive,
@@ -273,7 +299,10 @@ fn status(shared: &Shared, mtu: u32) -> Status {
 async fn resolve_names(shared: Arc<Shared>) {
     loop {
         for (config, peer) in shared.peers().all() {
-            let has_names = config.endpoints.iter().any(|endpoint| endpoint.parse::<SocketAddr>().is_err());
+            let has_names = config
+                .endpoints
+                .iter()
+                .any(|endpoint| endpoint.parse::<SocketAddr>().is_err());
             if !has_names || peer.path().is_heard(Instant::now()) {
                 continue;
             }

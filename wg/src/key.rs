@@ -36,7 +36,9 @@ impl std::str::FromStr for PublicKey {
     type Err = InvalidKey;
 
     fn from_str(text: &str) -> Result<Self, InvalidKey> {
-        Key::try_from(text).map(|key| Self(key.as_array())).map_err(|_| InvalidKey)
+        Key::try_from(text)
+            .map(|key| Self(key.as_array()))
+            .map_err(|_| InvalidKey)
     }
 }
 

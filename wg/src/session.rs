@@ -71,7 +71,10 @@ impl Handshakes {
     /// For the device with this key.
     pub fn new(private_key: PrivateKey) -> Self {
         let public = x25519_dalek::PublicKey::from(*private_key.public().as_bytes());
-        Self { private_key, limiter: Arc::new(RateLimiter::new(&public, HANDSHAKES_A_SECOND)) }
+        Self {
+            private_key,
+            limiter: Arc::new(RateLimiter::new(&public, HANDSHAKES_A_SECOND)),
+        }
     }
 
     /// The device's key.
@@ -110,7 +113,11 @@ impl Handshakes {
             index,
             Some(self.limiter.clone()),
         );
-        Session { tunn, keepalive, since_gave_up: Duration::ZERO }
+        Session {
+            tunn,
+            keepalive,
+            since_gave_up: Duration::ZERO,
+        }
     }
 }
 
@@ -230,7 +237,9 @@ mod tests {
         let keepalive = sent(at_a.open(HERE, &response, &mut out));
         assert_eq!(at_b.open(HERE, &keepalive, &mut out), Output::Nothing);
         let data = sent(at_a.waiting(&mut out));
-        let Output::Tunnel(arrived, source) = at_b.open(HERE, &data, &mut out) else { panic!() };
+        let Output::Tunnel(arrived, source) = at_b.open(HERE, &data, &mut out) else {
+            panic!()
+        };
         assert_eq!((&*arrived, source.to_string()), (&packet()[..], "10.88.0.1".to_owned()));
         assert_eq!(at_b.open(HERE, &data, &mut out), Output::Refused, "a replay");
         assert!(at_a.since_handshake().is_some());
@@ -244,7 +253,10 @@ mod tests {
         let init = sent(to_b.seal(&packet(), &mut out));
         let mut at_b = b.session(a.private_key().public(), None, 1);
         assert_eq!(at_b.open(HERE, &init, &mut out), Output::Refused);
-        assert!(matches!(a.initiator(HERE, &init, &mut out), Initiator::Refused), "not for this device");
+        assert!(
+            matches!(a.initiator(HERE, &init, &mut out), Initiator::Refused),
+            "not for this device"
+        );
         assert!(matches!(b.initiator(HERE, &[0; 148], &mut out), Initiator::Refused));
     }
 
@@ -253,7 +265,9 @@ mod tests {
         let (a, b) = (handshakes(1), handshakes(2));
         let mut out = vec![0u8; 2_000];
         let init = sent(a.session(b.private_key().public(), None, 1).seal(&packet(), &mut out));
-        let flood = (0..1_000).filter(|_| matches!(b.initiator(HERE, &init, &mut out), Initiator::Cookie(_))).count();
+        let flood = (0..1_000)
+            .filter(|_| matches!(b.initiator(HERE, &init, &mut out), Initiator::Cookie(_)))
+            .count();
         assert!(flood > 700, "{flood}");
     }
 }

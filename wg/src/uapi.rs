@@ -55,8 +55,14 @@ async fn answer(stream: UnixStream, status: impl Fn() -> Status) -> io::Result<(
     let (read, mut write) = stream.into_split();
     let mut lines = BufReader::new(read.take(LONGEST_LINE)).lines();
     // A transaction is a line that says what, further lines, and an empty one.
-    let Some(first) = lines.next_line().await? else { return Ok(()) };
-    let text = if first == "get=1" { get(&status(), SystemTime::now()) } else { format!("errno={}\n\n", Errno::EOPNOTSUPP as i32) };
+    let Some(first) = lines.next_line().await? else {
+        return Ok(());
+    };
+    let text = if first == "get=1" {
+        get(&status(), SystemTime::now())
+    } else {
+        format!("errno={}\n\n", Errno::EOPNOTSUPP as i32)
+    };
     write.write_all(text.as_bytes()).await
 }
 
@@ -69,12 +75,18 @@ fn get(status: &Status, now: SystemTime) -> String {
         if let Some(endpoint) = peer.endpoint {
             let _ = writeln!(text, "endpoint={endpoint}");
         }
-        let handshake = peer.last_handshake.map(|at| at.min(now).duration_since(UNIX_EPOCH).unwrap_or_default());
+        let handshake = peer
+            .last_handshake
+            .map(|at| at.min(now).duration_since(UNIX_EPOCH).unwrap_or_default());
         let handshake = handshake.unwrap_or_default();
         let _ = writeln!(text, "last_handshake_time_sec={}", handshake.as_secs());
         let _ = writeln!(text, "last_handshake_time_nsec={}", handshake.subsec_nanos());
         let _ = writeln!(text, "rx_bytes={}\ntx_bytes={}", peer.received, peer.sent);
-        let _ = writeln!(text, "persistent_keepalive_interval={}", peer.keepalive.unwrap_or_default());
+        let _ = writeln!(
+            text,
+            "persistent_keepalive_interval={}",
+            peer.keepalive.unwrap_or_default()
+        );
         for network in &peer.allowed_ips {
             let _ = writeln!(text, "allowed_ip={network}");
         }
@@ -93,8 +105,9 @@ pub async fn query(path: &Path) -> io::Result<Host> {
         stream.take(64 << 20).read_to_end(&mut answer).await?;
         Ok(answer)
     };
-    let answer: io::Result<Vec<u8>> =
-        tokio::time::timeout(LIMIT, exchange).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?;
+    let answer: io::Result<Vec<u8>> = tokio::time::timeout(LIMIT, exchange)
+        .await
+        .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?;
     Host::parse_uapi(answer?.as_slice())
 }
 
@@ -131,9 +144,19 @@ mod tests {
         let host = query(&path).await.unwrap();
         assert_eq!(host.listen_port, 51_820);
         let peer = host.peers.values().next().unwrap();
-        assert_eq!((peer.rx_bytes, peer.tx_bytes, peer.persistent_keepalive_interval), (10, 20, Some(25)));
+        assert_eq!(
+            (peer.rx_bytes, peer.tx_bytes, peer.persistent_keepalive_interval),
+            (10, 20, Some(25))
+        );
         assert_eq!(peer.endpoint.unwrap().to_string(), "172.31.0.2:51820");
-        assert_eq!(peer.last_handshake.unwrap().duration_since(UNIX_EPOCH).unwrap().as_secs(), 1);
+        assert_eq!(
+            peer.last_handshake
+                .unwrap()
+                .duration_since(UNIX_EPOCH)
+                .unwrap()
+                .as_secs(),
+            1
+        );
         assert!(listen(&path).is_err(), "a live socket is not replaced");
         server.abort();
         let _ = server.await;

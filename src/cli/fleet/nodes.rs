@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use anstyle::{AnsiColor, Style};
 
-use crate::bucket::Bucket;
+use crate::bucket::{self, Bucket};
 use crate::cli::output::{self, Table};
+use crate::config::Config;
 use crate::core::fleet_time::FleetTime;
 use crate::core::listing::{self, Listing, Row, VersionCount};
 use crate::core::liveness::State;
@@ -21,9 +22,17 @@ const WATCH_INTERVAL: Duration = Duration::from_secs(2);
 const SHOWN_SKEW_MS: u64 = crate::core::fleet_time::SKEW_WARNING_MS;
 
 /// Prints the listing, again and again with `watch`.
-pub async fn run(bucket: &dyn Bucket, window_ms: u64, json: bool, watch: bool) -> Result<()> {
+pub async fn run(config: &Config, json: bool, watch: bool) -> Result<()> {
+    let url = config.bucket_url();
+    let bucket = bucket::open(
+        &url,
+        config.bucket.endpoint.value.clone(),
+        config.bucket.region.value.clone(),
+    )
+    .map_err(|error| registry::refusal(&url.to_string(), &error))?;
+    let window_ms = config.registry.liveness_window_ms.value;
     loop {
-        let listing = read(bucket, window_ms).await?;
+        let listing = read(bucket.as_ref(), window_ms).await?;
         if json {
             output::print_json(&listing)?;
         } else {
@@ -40,11 +49,19 @@ pub async fn run(bucket: &dyn Bucket, window_ms: u64, json: bool, watch: bool) -
 }
 
 async fn read(bucket: &dyn Bucket, window_ms: u64) -> Result<Listing> {
-    let read = registry::read_nodes(bucket, &SystemClock).await.map_err(|error| registry::refusal(&bucket.name(), &error))?;
+    let read = registry::read_nodes(bucket, &SystemClock)
+        .await
+        .map_err(|error| registry::refusal(&bucket.name(), &error))?;
     let mut time = FleetTime::default();
     read.samples.into_iter().for_each(|sample| time.observe(sample));
     let at = time.at(SystemClock.now());
-    Ok(listing::list(&read.nodes, read.freeze.as_ref(), read.unreadable, at, window_ms))
+    Ok(listing::list(
+        &read.nodes,
+        read.freeze.as_ref(),
+        read.unreadable,
+        at,
+        window_ms,
+    ))
 }
 
 /// The listing for people. Styles are written plainly; the printer strips them where nobody can see them.
@@ -81,7 +98,11 @@ fn header(listing: &Listing) -> String {
     for row in &listing.nodes {
         if let Some(skew) = row.clock_skew_ms.filter(|skew| skew.unsigned_abs() > SHOWN_SKEW_MS) {
             let side = if skew > 0 { "ahead" } else { "behind" };
-            lines.push(format!("clock: {} was {} s {side} when it booted", row.id, skew.unsigned_abs() / 1_000));
+            lines.push(format!(
+                "clock: {} was {} s {side} when it booted",
+                row.id,
+                skew.unsigned_abs() / 1_000
+            ));
         }
     }
     lines.join("\n") + "\n"
@@ -124,7 +145,11 @@ fn cells(row: &Row) -> [String; 8] {
 }
 
 fn labels(labels: &Labels) -> String {
-    labels.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(",")
+    labels
+        .iter()
+        .map(|(key, value)| format!("{key}={value}"))
+        .collect::<Vec<_>>()
+        .join(",")
 }
 
 fn or_dash(text: String) -> String {
@@ -150,10 +175,22 @@ mod tests {
             node.versions.celld = Some(celld.into());
             node.versions.scafo = Some("0.1.0".into());
         }
-        nodes[0].labels = [("tier".to_owned(), "fast".to_owned()), ("region".to_owned(), "eu-west-1".to_owned())].into();
+        nodes[0].labels = [
+            ("tier".to_owned(), "fast".to_owned()),
+            ("region".to_owned(), "eu-west-1".to_owned()),
+        ]
+        .into();
         nodes[2].clock_skew_ms = Some(-61_000);
-        let freeze = FreezeRecord { since: UnixMs(now - 7_200_000), by: "ana".into(), why: "the sale".into(), lifted: false };
-        let unreadable = vec![Unreadable { key: "_scafo/nodes/odd.json".into(), reason: "apiPort: invalid type".into() }];
+        let freeze = FreezeRecord {
+            since: UnixMs(now - 7_200_000),
+            by: "ana".into(),
+            why: "the sale".into(),
+            lifted: false,
+        };
+        let unreadable = vec![Unreadable {
+            key: "_scafo/nodes/odd.json".into(),
+            reason: "apiPort: invalid type".into(),
+        }];
         listing::list(&nodes, Some(&freeze), unreadable, UnixMs(now), 90_000)
     }
 

@@ -31,7 +31,9 @@ impl Node {
             return;
         }
         let beat = self.time.at(now);
-        let Some((held, record)) = self.amended(|record| record.heartbeat_at = Some(beat)) else { return };
+        let Some((held, record)) = self.amended(|record| record.heartbeat_at = Some(beat)) else {
+            return;
+        };
         // Counted from before the request went out, so that a slow store does not stretch the rhythm.
         self.beat_at = now.boot.plus(self.jitter.around(self.settings.heartbeat_interval_ms));
         let request = Request::Replace(Key::Node(self.settings.id.clone()), held, record);
@@ -99,12 +101,17 @@ impl Node {
         self.phase = Phase::Draining;
         self.own.not_before = BootMs(0);
         self.retry.reset();
-        self.leaving = Some(Leaving { deadline: now.boot.plus(DRAIN_LIMIT_MS), step: Step::Say });
+        self.leaving = Some(Leaving {
+            deadline: now.boot.plus(DRAIN_LIMIT_MS),
+            step: Step::Say,
+        });
         effects.push(info("draining"));
     }
 
     pub(super) fn advance_leaving(&mut self, now: Now, effects: &mut Vec<Effect>) {
-        let Some(Leaving { deadline, step }) = &self.leaving else { return };
+        let Some(Leaving { deadline, step }) = &self.leaving else {
+            return;
+        };
         if now.boot >= *deadline {
             effects.push(warn("the bucket was not told in time that this node is leaving"));
             return self.exit(None, effects);
@@ -145,7 +152,11 @@ impl Node {
 
     /// Leaving is best effort, but a store that stumbles once is asked again within the limit.
     pub(super) fn drain_failed(&mut self, now: Now, effects: &mut Vec<Effect>) {
-        if self.leaving.as_ref().is_some_and(|leaving| self.own.not_before > leaving.deadline) {
+        if self
+            .leaving
+            .as_ref()
+            .is_some_and(|leaving| self.own.not_before > leaving.deadline)
+        {
             effects.push(warn("the bucket was not told that this node is leaving"));
             self.exit(None, effects);
         } else {

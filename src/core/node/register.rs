@@ -5,7 +5,7 @@
 
 use std::net::IpAddr;
 
-use super::{Answer, Effect, Node, Phase, Request, Settings, TunnelSettings, Trouble, Wrote, info};
+use super::{Answer, Effect, Node, Phase, Request, Settings, Trouble, TunnelSettings, Wrote, info};
 use crate::core::address::derive_address;
 use crate::core::guards::{self, Verdict};
 use crate::core::records::{
@@ -255,7 +255,11 @@ impl Node {
             (Verdict::Ours, ..) => self.milestones.identity = true,
             (Verdict::Reclaim, Some(held), Some(stored)) => {
                 let record = Record::Identity(guards::reclaim(&stored, claim));
-                self.ask_own(Doing::WriteIdentity, Request::Replace(Key::Identity(id), held, record), effects);
+                self.ask_own(
+                    Doing::WriteIdentity,
+                    Request::Replace(Key::Identity(id), held, record),
+                    effects,
+                );
             }
             (Verdict::Claim | Verdict::Reclaim, ..) => {
                 let request = Request::Create(Key::Identity(id), Record::Identity(claim));
@@ -282,12 +286,17 @@ impl Node {
             _ => None,
         };
         let seen = match beat {
-            Some(beat) => format!("that node last beat {} ago", ago(self.time.at(now).0.saturating_sub(beat.0))),
+            Some(beat) => format!(
+                "that node last beat {} ago",
+                ago(self.time.at(now).0.saturating_sub(beat.0))
+            ),
             None => "that node has never beaten".to_owned(),
         };
         Error::conflict(format!("the id {id} belongs to a node with another key; {seen}"))
             .field(Field::new("node.id", id))
-            .help(format!("if that node is gone for good, free its id: scafo fleet remove {id}"))
+            .help(format!(
+                "if that node is gone for good, free its id: scafo fleet remove {id}"
+            ))
             .help("if this is that node, bring its state directory back: a node is its key, which is in node.json")
     }
 
@@ -299,9 +308,15 @@ impl Node {
         };
         match holder {
             None => {
-                let record =
-                    Record::Address(AddressRecord { id: self.settings.id.clone(), claimed_at: self.time.at(now) });
-                self.ask_own(Doing::CreateAddress, Request::Create(Key::Address(address), record), effects);
+                let record = Record::Address(AddressRecord {
+                    id: self.settings.id.clone(),
+                    claimed_at: self.time.at(now),
+                });
+                self.ask_own(
+                    Doing::CreateAddress,
+                    Request::Create(Key::Address(address), record),
+                    effects,
+                );
             }
             Some(holder) if holder == self.settings.id => self.milestones.address = true,
             Some(holder) => self.on_address_taken(address, &holder, effects),
@@ -309,12 +324,23 @@ impl Node {
     }
 
     fn on_address_taken(&mut self, address: IpAddr, holder: &Id, effects: &mut Vec<Effect>) {
-        let Some(TunnelSettings { key, network, stated, claimed, .. }) = &self.settings.tunnel else { return };
+        let Some(TunnelSettings {
+            key,
+            network,
+            stated,
+            claimed,
+            ..
+        }) = &self.settings.tunnel
+        else {
+            return;
+        };
         self.milestones.address_tries += 1;
         if *stated || *claimed || self.milestones.tunnel || self.milestones.address_tries >= ADDRESS_TRIES {
             let error = Error::conflict(format!("the tunnel address {address} belongs to the node {holder}"))
                 .field(Field::new("node.address", address).from("wireguard.json"))
-                .help(format!("if {holder} is gone for good, free its address: scafo fleet remove {holder}"))
+                .help(format!(
+                    "if {holder} is gone for good, free its address: scafo fleet remove {holder}"
+                ))
                 .help("else move wireguard.json out of the state directory and run: scafo wg init");
             return self.exit(Some(error), effects);
         }
@@ -375,8 +401,13 @@ impl Node {
         self.watch.poll_at = now.boot;
         if self.phase == Phase::Registering {
             self.phase = Phase::Live;
-            let Settings { id, address, api_port, .. } = &self.settings;
-            effects.push(info(format!("live as {id} at {}", std::net::SocketAddr::new(*address, *api_port))));
+            let Settings {
+                id, address, api_port, ..
+            } = &self.settings;
+            effects.push(info(format!(
+                "live as {id} at {}",
+                std::net::SocketAddr::new(*address, *api_port)
+            )));
         }
     }
 }
@@ -399,9 +430,13 @@ fn write(key: Key, held: Option<Held>, record: Record) -> Request {
 
 /// The answer to a machine that was removed from the fleet.
 pub(super) fn removed(id: &Id) -> Error {
-    Error::conflict(format!("this machine was removed from the fleet: the key it has for the id {id} is revoked"))
-        .field(Field::new("node.id", id))
-        .help("to bring the machine back as a new node, start it on an empty state directory: scafo wg init --state-dir NEW")
+    Error::conflict(format!(
+        "this machine was removed from the fleet: the key it has for the id {id} is revoked"
+    ))
+    .field(Field::new("node.id", id))
+    .help(
+        "to bring the machine back as a new node, start it on an empty state directory: scafo wg init --state-dir NEW",
+    )
 }
 
 /// An age for a sentence, in its largest unit.

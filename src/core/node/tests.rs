@@ -24,7 +24,11 @@ struct Store {
 impl Store {
     fn put(&mut self, key: Key, record: Record) -> Held {
         self.versions += 1;
-        let held = Held { record, etag: format!("v{}", self.versions), body: String::new() };
+        let held = Held {
+            record,
+            etag: format!("v{}", self.versions),
+            body: String::new(),
+        };
         self.records.insert(key.clone(), held.clone());
         self.writes.push(key);
         held
@@ -44,7 +48,13 @@ impl Store {
                 (Key::Node(id), Record::Node(node)) => drop(fleet.nodes.insert(id.clone(), node)),
                 (Key::Identity(id), Record::Identity(identity)) => drop(fleet.identities.insert(id.clone(), identity)),
                 (Key::Peer(id), Record::Peer(record)) => {
-                    fleet.peers.insert(id.clone(), SignedPeer { record, authentic: true });
+                    fleet.peers.insert(
+                        id.clone(),
+                        SignedPeer {
+                            record,
+                            authentic: true,
+                        },
+                    );
                 }
                 (Key::Address(address), Record::Address(claim)) => drop(fleet.addresses.insert(*address, claim)),
                 _ => {}
@@ -99,11 +109,20 @@ struct Machine {
 
 impl Machine {
     fn new(settings: Settings) -> Self {
-        Self { node: Node::new(settings), done: Vec::new(), exit: None, seen_hint: 0, wall_is_off_by: 0 }
+        Self {
+            node: Node::new(settings),
+            done: Vec::new(),
+            exit: None,
+            seen_hint: 0,
+            wall_is_off_by: 0,
+        }
     }
 
     fn give(&mut self, store: &mut Store, boot: u64, event: Event) {
-        let now = Now { wall: UnixMs(EPOCH + boot + self.wall_is_off_by), boot: BootMs(boot) };
+        let now = Now {
+            wall: UnixMs(EPOCH + boot + self.wall_is_off_by),
+            boot: BootMs(boot),
+        };
         let mut events = VecDeque::from([event]);
         while let Some(event) = events.pop_front() {
             for effect in self.node.handle(now, event) {
@@ -119,7 +138,15 @@ impl Machine {
                     Effect::SetPeers(_) | Effect::Notice(_) => continue,
                 };
                 let date_ms = (EPOCH + boot) / 1_000 * 1_000;
-                let samples = if store.away { vec![] } else { vec![Sample { date_ms, sent: BootMs(boot), received: BootMs(boot) }] };
+                let samples = if store.away {
+                    vec![]
+                } else {
+                    vec![Sample {
+                        date_ms,
+                        sent: BootMs(boot),
+                        received: BootMs(boot),
+                    }]
+                };
                 events.push_back(Event::Answered { op, answer, samples });
             }
         }
@@ -167,8 +194,14 @@ impl World {
     fn run(&mut self, ms: u64) {
         let end = self.boot + ms;
         loop {
-            let due = self.machines.iter().filter_map(|machine| machine.node.poll_timeout()).min();
-            let Some(due) = due.filter(|due| due.0 <= end) else { break };
+            let due = self
+                .machines
+                .iter()
+                .filter_map(|machine| machine.node.poll_timeout())
+                .min();
+            let Some(due) = due.filter(|due| due.0 <= end) else {
+                break;
+            };
             self.boot = self.boot.max(due.0);
             for machine in &mut self.machines {
                 if machine.node.poll_timeout().is_some_and(|due| due.0 <= self.boot) {
@@ -255,7 +288,10 @@ fn the_boot_writes_in_order_and_the_node_record_last() {
     let saved = position(|effect| matches!(effect, Effect::SaveAddress(..)));
     let opened = position(|effect| matches!(effect, Effect::OpenTunnel(..)));
     let served = position(|effect| matches!(effect, Effect::Serve(..)));
-    assert!(saved < opened && opened < served, "an unclaimed address is neither opened nor served");
+    assert!(
+        saved < opened && opened < served,
+        "an unclaimed address is neither opened nor served"
+    );
 }
 
 #[test]
@@ -272,7 +308,12 @@ fn a_claimed_address_comes_up_before_the_bucket_answers() {
     tunnel(&mut settings).cached_peers.insert("n-2".parse().unwrap(), peer);
     let machine = world.start(settings);
     assert_eq!(world.machines[machine].peers(), ["n-2"]);
-    assert!(world.machines[machine].done.iter().any(|effect| matches!(effect, Effect::Serve(..))));
+    assert!(
+        world.machines[machine]
+            .done
+            .iter()
+            .any(|effect| matches!(effect, Effect::Serve(..)))
+    );
     world.run(60_000);
     assert_eq!(world.machines[machine].node.waiting(), Some("no answer"));
     assert!(world.store.writes.is_empty());
@@ -280,7 +321,13 @@ fn a_claimed_address_comes_up_before_the_bucket_answers() {
     world.run(16_000);
     assert_eq!(world.state("n-1"), State::Live);
     let said = world.machines[machine].notices();
-    assert_eq!(said.iter().filter(|notice| notice.starts_with("waiting for the bucket")).count(), 1, "{said:?}");
+    assert_eq!(
+        said.iter()
+            .filter(|notice| notice.starts_with("waiting for the bucket"))
+            .count(),
+        1,
+        "{said:?}"
+    );
     assert!(said.contains(&"the bucket answers again"));
 }
 
@@ -298,7 +345,12 @@ fn a_taken_derived_address_moves_on_and_a_stated_one_is_a_conflict() {
     tunnel(&mut third).stated = true;
     let machine = world.start(third);
     assert_eq!(world.machines[machine].error().code, Code::Conflict);
-    assert!(world.machines[machine].error().message.contains("10.88.0.1 belongs to the node n-1"));
+    assert!(
+        world.machines[machine]
+            .error()
+            .message
+            .contains("10.88.0.1 belongs to the node n-1")
+    );
     assert!(!world.store.records.contains_key(&Key::Node("n-3".parse().unwrap())));
 }
 
@@ -330,7 +382,9 @@ fn an_operator_s_id_is_refused() {
         revoked_at: None,
         revoked_keys: Vec::new(),
     };
-    world.store.put(Key::Identity("n-1".parse().unwrap()), Record::Identity(identity));
+    world
+        .store
+        .put(Key::Identity("n-1".parse().unwrap()), Record::Identity(identity));
     let machine = world.start(settings("n-1", 1));
     insta::assert_snapshot!(world.machines[machine].error(), @r"
     error[conflict]: the id n-1 belongs to an operator
@@ -341,7 +395,9 @@ fn an_operator_s_id_is_refused() {
 
 fn revoke(world: &mut World, id: &str) {
     let key = Key::Identity(id.parse().unwrap());
-    let Record::Identity(mut identity) = world.store.records[&key].record.clone() else { panic!() };
+    let Record::Identity(mut identity) = world.store.records[&key].record.clone() else {
+        panic!()
+    };
     identity.revoked_at = Some(UnixMs(EPOCH + world.boot));
     identity.revoked_keys.push(identity.public_key.clone());
     world.store.put(key, Record::Identity(identity));
@@ -369,7 +425,12 @@ fn a_removed_node_leaves_and_stays_out_and_its_peers_forget_it() {
 #[test]
 fn a_fleet_of_another_network_is_refused() {
     let mut world = World::default();
-    world.store.put(Key::Network, Record::Network(NetworkRecord { network: "10.99.0.0/16".into() }));
+    world.store.put(
+        Key::Network,
+        Record::Network(NetworkRecord {
+            network: "10.99.0.0/16".into(),
+        }),
+    );
     let machine = world.start(settings("n-1", 1));
     insta::assert_snapshot!(world.machines[machine].error(), @r"
     error[invalid-input]: this node's mesh network is not the fleet's
@@ -386,18 +447,35 @@ fn a_beat_touches_its_own_field_only() {
     world.run(31_000);
     let after = world.store.node("n-1").clone();
     assert!(after.heartbeat_at > before.heartbeat_at);
-    assert_eq!(NodeRecord { heartbeat_at: None, ..after }, NodeRecord { heartbeat_at: None, ..before });
+    assert_eq!(
+        NodeRecord {
+            heartbeat_at: None,
+            ..after
+        },
+        NodeRecord {
+            heartbeat_at: None,
+            ..before
+        }
+    );
 }
 
 #[test]
 fn a_drain_by_somebody_else_is_never_undone_by_a_beat() {
     let mut world = World::default();
     world.start(settings("n-1", 1));
-    let drained = NodeRecord { draining_at: Some(UnixMs(EPOCH + 5)), ..world.store.node("n-1").clone() };
-    world.store.put(Key::Node("n-1".parse().unwrap()), Record::Node(drained));
+    let drained = NodeRecord {
+        draining_at: Some(UnixMs(EPOCH + 5)),
+        ..world.store.node("n-1").clone()
+    };
+    world
+        .store
+        .put(Key::Node("n-1".parse().unwrap()), Record::Node(drained));
     world.run(120_000);
     assert_eq!(world.store.node("n-1").draining_at, Some(UnixMs(EPOCH + 5)));
-    assert!(liveness::answering(world.store.node("n-1"), UnixMs(EPOCH + world.boot), 90_000), "it still beats");
+    assert!(
+        liveness::answering(world.store.node("n-1"), UnixMs(EPOCH + world.boot), 90_000),
+        "it still beats"
+    );
 }
 
 #[test]
@@ -472,7 +550,12 @@ fn a_record_that_vanished_is_registered_again() {
     world.run(31_000);
     assert!(world.machines[machine].exit.is_none());
     assert_eq!(world.state("n-1"), State::Live);
-    assert!(world.store.records.contains_key(&Key::Address("10.88.0.1".parse().unwrap())));
+    assert!(
+        world
+            .store
+            .records
+            .contains_key(&Key::Address("10.88.0.1".parse().unwrap()))
+    );
 }
 
 #[test]
@@ -515,7 +598,12 @@ fn a_clock_that_is_an_hour_off_judges_and_is_judged_right() {
     assert!(beat.abs_diff(EPOCH + 31_000) < 15_000);
     let skew = world.store.node("n-1").clock_skew_ms.unwrap();
     assert!(skew.abs_diff(3_600_000) <= 1_000, "{skew}");
-    assert!(world.machines[0].notices().iter().any(|notice| notice.contains("s ahead of the bucket's")));
+    assert!(
+        world.machines[0]
+            .notices()
+            .iter()
+            .any(|notice| notice.contains("s ahead of the bucket's"))
+    );
 }
 
 #[test]
@@ -544,6 +632,11 @@ fn a_loopback_node_needs_no_mesh() {
         ..settings("n-1", 1)
     });
     assert_eq!(world.state("n-1"), State::Live);
-    assert!(!world.machines[machine].done.iter().any(|effect| matches!(effect, Effect::OpenTunnel(..))));
+    assert!(
+        !world.machines[machine]
+            .done
+            .iter()
+            .any(|effect| matches!(effect, Effect::OpenTunnel(..)))
+    );
     assert_eq!(world.store.writes.len(), 2);
 }

@@ -65,7 +65,9 @@ impl Node {
         if self.view.is_free(now.boot) && self.watch.refresh_at <= now.boot {
             let op = self.op();
             self.view.pending = Some((op, ()));
-            self.watch.refresh_at = now.boot.plus(self.jitter.around(self.settings.node_refresh_interval_ms));
+            self.watch.refresh_at = now
+                .boot
+                .plus(self.jitter.around(self.settings.node_refresh_interval_ms));
             effects.push(Effect::Registry(op, Request::Refresh));
         }
         if self.phase != Phase::Live || self.hint.pending.is_some() {
@@ -122,8 +124,15 @@ impl Node {
 
     fn on_fleet(&mut self, fleet: &Fleet, effects: &mut Vec<Effect>) {
         if self.watch.unreadable != fleet.unreadable {
-            for record in fleet.unreadable.iter().filter(|record| !self.watch.unreadable.contains(record)) {
-                effects.push(warn(format!("skipping an unreadable record: {}: {}", record.key, record.reason)));
+            for record in fleet
+                .unreadable
+                .iter()
+                .filter(|record| !self.watch.unreadable.contains(record))
+            {
+                effects.push(warn(format!(
+                    "skipping an unreadable record: {}: {}",
+                    record.key, record.reason
+                )));
             }
             self.watch.unreadable.clone_from(&fleet.unreadable);
         }
@@ -139,9 +148,16 @@ impl Node {
 
     fn choose_peers(&mut self, fleet: &Fleet, effects: &mut Vec<Effect>) {
         let Some(tunnel) = &self.settings.tunnel else { return };
-        let me = Me { id: &self.settings.id, tunnel_key: &tunnel.key_text, address: self.settings.address };
+        let me = Me {
+            id: &self.settings.id,
+            tunnel_key: &tunnel.key_text,
+            address: self.settings.address,
+        };
         let (peers, refused) = peers::choose(fleet, &me, &self.watch.peers);
-        for (id, refusal) in refused.iter().filter(|(id, refusal)| self.watch.refused.get(*id) != Some(*refusal)) {
+        for (id, refusal) in refused
+            .iter()
+            .filter(|(id, refusal)| self.watch.refused.get(*id) != Some(*refusal))
+        {
             effects.push(warn(format!("the peer record of {id} is not followed: {refusal}")));
         }
         self.watch.refused = refused;
@@ -161,11 +177,16 @@ impl Node {
     }
 
     pub(super) fn on_endpoints(&mut self, endpoints: Vec<String>, effects: &mut Vec<Effect>) {
-        let Some(tunnel) = &mut self.settings.tunnel else { return };
+        let Some(tunnel) = &mut self.settings.tunnel else {
+            return;
+        };
         if tunnel.endpoints == endpoints {
             return;
         }
-        effects.push(info(format!("this node's underlay endpoints are now {}", endpoints.join(", "))));
+        effects.push(info(format!(
+            "this node's underlay endpoints are now {}",
+            endpoints.join(", ")
+        )));
         tunnel.endpoints = endpoints;
         self.milestones.peer = false;
     }

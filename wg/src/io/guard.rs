@@ -18,8 +18,10 @@ const LIMIT: Duration = Duration::from_secs(10);
 
 /// The table's name for an interface. nftables takes letters, digits, `_`, `-`, `.` and `/` in names.
 pub fn table(interface: &str) -> String {
-    let name: String =
-        interface.chars().map(|letter| if letter.is_ascii_alphanumeric() { letter } else { '_' }).collect();
+    let name: String = interface
+        .chars()
+        .map(|letter| if letter.is_ascii_alphanumeric() { letter } else { '_' })
+        .collect();
     format!("scafo_{name}")
 }
 
@@ -78,7 +80,13 @@ async fn nft(script: &str) -> Result<(), GuardError> {
     }
     let said = String::from_utf8_lossy(&output.stderr);
     // The first line says what; the rest repeats the script.
-    Err(GuardError::Refused(said.lines().next().unwrap_or("it failed without a word").trim().to_owned()))
+    Err(GuardError::Refused(
+        said.lines()
+            .next()
+            .unwrap_or("it failed without a word")
+            .trim()
+            .to_owned(),
+    ))
 }
 
 #[cfg(test)]

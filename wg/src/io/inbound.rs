@@ -28,7 +28,11 @@ struct Delivery {
 
 impl Delivery {
     fn new() -> Self {
-        Self { buffers: (0..BATCH).map(|_| Vec::with_capacity(2_048)).collect(), count: 0, table: GROTable::default() }
+        Self {
+            buffers: (0..BATCH).map(|_| Vec::with_capacity(2_048)).collect(),
+            count: 0,
+            table: GROTable::default(),
+        }
     }
 
     /// Room for a packet of up to `size` bytes, after the headroom.
@@ -100,7 +104,9 @@ fn receive(
 }
 
 fn take(shared: &Shared, peers: &Peers, from: SocketAddr, datagram: &[u8], delivery: &mut Delivery, now: Instant) {
-    let Some(message) = packet::message(datagram) else { return shared.counters.strange.add(1) };
+    let Some(message) = packet::message(datagram) else {
+        return shared.counters.strange.add(1);
+    };
     match message {
         Message::Data(index) => match peers.with_index(peer_index(index)) {
             Some(peer) => take_data(shared, peers, peer, from, datagram, delivery, now),
@@ -118,7 +124,9 @@ fn take(shared: &Shared, peers: &Peers, from: SocketAddr, datagram: &[u8], deliv
                     None => shared.counters.strange.add(1),
                 },
                 Initiator::Cookie(reply) => {
-                    shared.sockets.send(from, reply, reply.len(), &shared.counters.udp_errors);
+                    shared
+                        .sockets
+                        .send(from, reply, reply.len(), &shared.counters.udp_errors);
                 }
                 Initiator::Refused => shared.counters.refused.add(1),
             }
@@ -164,7 +172,7 @@ fn take_handshake(shared: &Shared, peer: &Peer, from: SocketAddr, datagram: &[u8
         let authentic = match session.open(from.ip(), datagram, &mut room) {
             // Under load the answer to an initiation may be a cookie, which says nothing about who sent it.
             Output::Network(answer) => {
-                let authentic = packet::message(answer) .is_some_and(|answer| !matches!(answer, Message::Cookie(_)));
+                let authentic = packet::message(answer).is_some_and(|answer| !matches!(answer, Message::Cookie(_)));
                 answers.push(answer.to_vec());
                 authentic
             }
@@ -184,6 +192,8 @@ fn take_handshake(shared: &Shared, peer: &Peer, from: SocketAddr, datagram: &[u8
     for answer in answers {
         // Answers go where the question came from.
         peer.sent.add(answer.len() as u64);
-        shared.sockets.send(from, &answer, answer.len(), &shared.counters.udp_errors);
+        shared
+            .sockets
+            .send(from, &answer, answer.len(), &shared.counters.udp_errors);
     }
 }

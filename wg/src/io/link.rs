@@ -48,7 +48,10 @@ struct Link {
 impl Links {
     pub(crate) fn open() -> io::Result<Self> {
         let (connection, handle, _) = new_connection()?;
-        Ok(Self { handle, task: tokio::spawn(connection) })
+        Ok(Self {
+            handle,
+            task: tokio::spawn(connection),
+        })
     }
 
     async fn link(&self, interface: &str) -> Result<Link, AddressError> {
@@ -56,7 +59,14 @@ impl Links {
         match links.try_next().await {
             Ok(Some(link)) => Ok(Link {
                 index: link.header.index,
-                mtu: link.attributes.iter().find_map(|attribute| match attribute { LinkAttribute::Mtu(mtu) => Some(*mtu), _ => None }).unwrap_or_default(),
+                mtu: link
+                    .attributes
+                    .iter()
+                    .find_map(|attribute| match attribute {
+                        LinkAttribute::Mtu(mtu) => Some(*mtu),
+                        _ => None,
+                    })
+                    .unwrap_or_default(),
                 up: link.header.flags.contains(LinkFlags::Up),
             }),
             Ok(None) => Err(AddressError::NoInterface(interface.to_owned())),
@@ -79,7 +89,12 @@ impl Links {
         let mut changed = Vec::new();
         if link.mtu != mtu || !link.up {
             let wanted = LinkUnspec::new_with_index(link.index).mtu(mtu).up().build();
-            self.handle.link().set(wanted).execute().await.map_err(|error| system("the interface cannot be brought up", error))?;
+            self.handle
+                .link()
+                .set(wanted)
+                .execute()
+                .await
+                .map_err(|error| system("the interface cannot be brought up", error))?;
             changed.push("the interface's state");
         }
         let mut present = false;
@@ -88,7 +103,12 @@ impl Links {
                 present = true;
             } else if found.addr().is_ipv4() == address.addr().is_ipv4() && !is_link_local(found.addr()) {
                 // Left over from a run under another address.
-                self.handle.address().del(message).execute().await.map_err(|error| system("an old address cannot be removed", error))?;
+                self.handle
+                    .address()
+                    .del(message)
+                    .execute()
+                    .await
+                    .map_err(|error| system("an old address cannot be removed", error))?;
                 changed.push("an old address");
             }
         }
@@ -122,7 +142,9 @@ impl Links {
                         AddressAttribute::Address(address) => Some(*address),
                         _ => None,
                     });
-                    let network = local.or(any).and_then(|address| IpNet::new(address, message.header.prefix_len).ok());
+                    let network = local
+                        .or(any)
+                        .and_then(|address| IpNet::new(address, message.header.prefix_len).ok());
                     found.extend(network.map(|network| (network, message)));
                 }
                 Ok(None) => return Ok(found),
@@ -136,11 +158,17 @@ impl Links {
     pub(crate) async fn check_overlap(&self, network: IpNet, own: &str) -> Result<(), AddressError> {
         let own = self.link(own).await.map(|link| link.index).ok();
         for route in self.routes(network.addr().is_ipv4()).await? {
-            let Some((destination, interface)) = destination(&route) else { continue };
+            let Some((destination, interface)) = destination(&route) else {
+                continue;
+            };
             let overlaps = destination.contains(&network) || network.contains(&destination);
             if destination.prefix_len() > 0 && overlaps && Some(interface) != own {
                 let interface = self.name(interface).await;
-                return Err(AddressError::RouteOverlap { network, route: destination, interface });
+                return Err(AddressError::RouteOverlap {
+                    network,
+                    route: destination,
+                    interface,
+                });
             }
         }
         Ok(())
@@ -197,7 +225,11 @@ impl Links {
                 }
             }
         }
-        let routed = links.iter().filter(|(index, _)| defaults.contains(index)).map(|(_, mtu)| *mtu).min();
+        let routed = links
+            .iter()
+            .filter(|(index, _)| defaults.contains(index))
+            .map(|(_, mtu)| *mtu)
+            .min();
         let any = links.iter().map(|(_, mtu)| *mtu).min();
         tunnel_mtu(routed.or(any))
     }
@@ -205,7 +237,9 @@ impl Links {
 
 /// The tunnel's MTU over an underlay of this MTU.
 fn tunnel_mtu(underlay: Option<u32>) -> u32 {
-    underlay.map_or(USUAL_MTU, |mtu| mtu.saturating_sub(TUNNEL_OVERHEAD)).clamp(LEAST_MTU, MOST_MTU)
+    underlay
+        .map_or(USUAL_MTU, |mtu| mtu.saturating_sub(TUNNEL_OVERHEAD))
+        .clamp(LEAST_MTU, MOST_MTU)
 }
 
 fn destination(route: &RouteMessage) -> Option<(IpNet, u32)> {
@@ -258,7 +292,13 @@ mod tests {
 
     #[test]
     fn the_tunnel_s_mtu_follows_the_underlay_within_its_bounds() {
-        for (underlay, tunnel) in [(None, 1_420), (Some(1_500), 1_420), (Some(9_000), 8_920), (Some(1_300), 1_280), (Some(70_000), 65_000)] {
+        for (underlay, tunnel) in [
+            (None, 1_420),
+            (Some(1_500), 1_420),
+            (Some(9_000), 8_920),
+            (Some(1_300), 1_280),
+            (Some(70_000), 65_000),
+        ] {
             assert_eq!(tunnel_mtu(underlay), tunnel, "{underlay:?}");
         }
     }

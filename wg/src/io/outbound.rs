@@ -25,7 +25,13 @@ struct Run {
 
 impl Run {
     fn new() -> Self {
-        Self { buffer: vec![0; LARGEST_RUN + OVERHEAD + HANDSHAKE_ROOM], filled: 0, segment: 0, count: 0, ended: false }
+        Self {
+            buffer: vec![0; LARGEST_RUN + OVERHEAD + HANDSHAKE_ROOM],
+            filled: 0,
+            segment: 0,
+            count: 0,
+            ended: false,
+        }
     }
 
     fn takes(&self, size: usize) -> bool {
@@ -57,7 +63,11 @@ pub(crate) fn run(shared: &Shared) {
     while !shared.stop.is_stopped() {
         match shared.tun.read(&mut whole, &mut packets, &mut sizes) {
             Ok(count) => {
-                let batch = packets.iter().zip(&sizes).take(count).map(|(packet, size)| &packet[..*size]);
+                let batch = packets
+                    .iter()
+                    .zip(&sizes)
+                    .take(count)
+                    .map(|(packet, size)| &packet[..*size]);
                 forward(shared, batch, &mut run);
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -120,7 +130,9 @@ fn send(shared: &Shared, peer: &Peer, run: &mut Run, now: Instant) {
         match peer.path().current(now) {
             Some(to) => {
                 peer.sent.add(run.filled as u64);
-                shared.sockets.send(to, &run.buffer[..run.filled], run.segment, &shared.counters.udp_errors);
+                shared
+                    .sockets
+                    .send(to, &run.buffer[..run.filled], run.segment, &shared.counters.udp_errors);
             }
             None => shared.counters.no_endpoint.add(run.count as u64),
         }

@@ -45,7 +45,11 @@ impl Peer {
     /// Where a message that a session gave goes: the first message of a handshake may try another candidate.
     pub(crate) fn target(&self, datagram: &[u8], now: Instant) -> Option<SocketAddr> {
         let mut path = self.path();
-        if datagram.first() == Some(&1) { path.on_initiation(now) } else { path.current(now) }
+        if datagram.first() == Some(&1) {
+            path.on_initiation(now)
+        } else {
+            path.current(now)
+        }
     }
 }
 
@@ -64,7 +68,10 @@ impl Peers {
     }
 
     pub(crate) fn configs(&self) -> BTreeMap<String, PeerConfig> {
-        self.by_name.iter().map(|(name, (config, _))| (name.clone(), config.clone())).collect()
+        self.by_name
+            .iter()
+            .map(|(name, (config, _))| (name.clone(), config.clone()))
+            .collect()
     }
 
     pub(crate) fn with_key(&self, key: &PublicKey) -> Option<&Arc<Peer>> {
@@ -170,7 +177,8 @@ impl Shared {
         match peer.target(datagram, now) {
             Some(to) => {
                 peer.sent.add(datagram.len() as u64);
-                self.sockets.send(to, datagram, datagram.len(), &self.counters.udp_errors);
+                self.sockets
+                    .send(to, datagram, datagram.len(), &self.counters.udp_errors);
             }
             None => self.counters.no_endpoint.add(1),
         }

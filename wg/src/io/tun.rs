@@ -47,14 +47,20 @@ impl Tun {
             Errno::ENOENT | Errno::ENODEV | Errno::ENXIO => OpenError::NoTun,
             // Held by another process, or not a TUN at all.
             Errno::EBUSY | Errno::EINVAL => OpenError::InterfaceTaken(interface.to_owned()),
-            _ => OpenError::System { what: "the TUN interface cannot be made", source: error },
+            _ => OpenError::System {
+                what: "the TUN interface cannot be made",
+                source: error,
+            },
         })?;
         let unblock = || -> nix::Result<()> {
             let flags = OFlag::from_bits_retain(fcntl(device.as_fd(), FcntlArg::F_GETFL)?);
             fcntl(device.as_fd(), FcntlArg::F_SETFL(flags | OFlag::O_NONBLOCK))?;
             Ok(())
         };
-        unblock().map_err(|error| OpenError::System { what: "the TUN interface cannot be read", source: error.into() })?;
+        unblock().map_err(|error| OpenError::System {
+            what: "the TUN interface cannot be read",
+            source: error.into(),
+        })?;
         Ok(Self { device })
     }
 
@@ -76,7 +82,11 @@ impl AsFd for Tun {
 }
 
 fn open(interface: &str, offload: bool) -> io::Result<SyncDevice> {
-    DeviceBuilder::new().name(interface).offload(offload).enable(false).build_sync()
+    DeviceBuilder::new()
+        .name(interface)
+        .offload(offload)
+        .enable(false)
+        .build_sync()
 }
 
 fn exists(interface: &str) -> bool {

@@ -39,7 +39,9 @@ pub(crate) struct Udp {
 
 impl std::fmt::Debug for Udp {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Udp").field("segments", &self.state.max_gso_segments()).finish_non_exhaustive()
+        f.debug_struct("Udp")
+            .field("segments", &self.state.max_gso_segments())
+            .finish_non_exhaustive()
     }
 }
 
@@ -57,10 +59,18 @@ impl Sockets {
     pub(crate) fn bind(port: u16) -> Result<Self, OpenError> {
         let failed = |error: io::Error| match error.kind() {
             io::ErrorKind::AddrInUse => OpenError::PortTaken(port),
-            _ => OpenError::System { what: "the UDP socket cannot be made", source: error },
+            _ => OpenError::System {
+                what: "the UDP socket cannot be made",
+                source: error,
+            },
         };
         let v4 = Udp::bind((Ipv4Addr::UNSPECIFIED, port).into()).map_err(failed)?;
-        let port = v4.socket.local_addr().map_err(failed)?.as_socket().map_or(port, |address| address.port());
+        let port = v4
+            .socket
+            .local_addr()
+            .map_err(failed)?
+            .as_socket()
+            .map_or(port, |address| address.port());
         let v6 = match Udp::bind((Ipv6Addr::UNSPECIFIED, port).into()) {
             Ok(v6) => Some(v6),
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => return Err(OpenError::PortTaken(port)),
@@ -108,7 +118,11 @@ impl Udp {
         // Smaller buffers are slower, not wrong.
         let _ = socket.set_send_buffer_size(BUFFER);
         let _ = socket.set_recv_buffer_size(BUFFER);
-        Ok(Self { socket, state, logged: Mutex::default() })
+        Ok(Self {
+            socket,
+            state,
+            logged: Mutex::default(),
+        })
     }
 
     fn send(&self, to: SocketAddr, run: &[u8], segment: usize) -> io::Result<()> {
@@ -133,7 +147,13 @@ impl Udp {
 
     fn send_now(&self, to: SocketAddr, contents: &[u8], segment: usize) -> io::Result<()> {
         let segment_size = (contents.len() > segment).then_some(segment);
-        let transmit = Transmit { destination: to, ecn: None, contents, segment_size, src_ip: None };
+        let transmit = Transmit {
+            destination: to,
+            ecn: None,
+            contents,
+            segment_size,
+            src_ip: None,
+        };
         let socket = UdpSockRef::from(&self.socket);
         match self.state.try_send(socket, &transmit) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -166,5 +186,8 @@ impl AsFd for Udp {
 }
 
 fn offload_refused(error: &io::Error) -> bool {
-    matches!(error.raw_os_error().map(Errno::from_raw), Some(Errno::EIO | Errno::EINVAL))
+    matches!(
+        error.raw_os_error().map(Errno::from_raw),
+        Some(Errno::EIO | Errno::EINVAL)
+    )
 }

@@ -19,7 +19,10 @@ pub(crate) struct Stop {
 impl Stop {
     pub(crate) fn new() -> io::Result<Self> {
         let event = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
-        Ok(Self { stopped: AtomicBool::new(false), event })
+        Ok(Self {
+            stopped: AtomicBool::new(false),
+            event,
+        })
     }
 
     pub(crate) fn stop(&self) {

@@ -19,14 +19,21 @@ pub struct AllowedIps<T> {
 
 impl<T> Default for AllowedIps<T> {
     fn default() -> Self {
-        Self { v4: Vec::new(), v6: Vec::new() }
+        Self {
+            v4: Vec::new(),
+            v6: Vec::new(),
+        }
     }
 }
 
 impl<T> AllowedIps<T> {
     /// Gives `network` to `owner`, and hands back whoever had exactly this network before.
     pub fn insert(&mut self, network: IpNet, owner: T) -> Option<T> {
-        let lengths = if network.addr().is_ipv4() { &mut self.v4 } else { &mut self.v6 };
+        let lengths = if network.addr().is_ipv4() {
+            &mut self.v4
+        } else {
+            &mut self.v6
+        };
         let length = network.prefix_len();
         let place = match lengths.binary_search_by(|(other, _)| length.cmp(other)) {
             Ok(place) => place,
@@ -67,8 +74,16 @@ mod tests {
 
     fn network() -> impl Strategy<Value = IpNet> {
         // Few distinct bits, so that prefixes do contain each other.
-        let v4 = (0u32..16, 0u8..=32).prop_map(|(bits, length)| IpNet::new(IpAddr::V4((bits << 28 | bits).into()), length).unwrap().trunc());
-        let v6 = (0u128..16, 0u8..=128).prop_map(|(bits, length)| IpNet::new(IpAddr::V6((bits << 124 | bits).into()), length).unwrap().trunc());
+        let v4 = (0u32..16, 0u8..=32).prop_map(|(bits, length)| {
+            IpNet::new(IpAddr::V4((bits << 28 | bits).into()), length)
+                .unwrap()
+                .trunc()
+        });
+        let v6 = (0u128..16, 0u8..=128).prop_map(|(bits, length)| {
+            IpNet::new(IpAddr::V6((bits << 124 | bits).into()), length)
+                .unwrap()
+                .trunc()
+        });
         prop_oneof![v4, v6]
     }
 

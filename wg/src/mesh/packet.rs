@@ -15,12 +15,26 @@ pub struct Addresses {
 pub fn addresses(packet: &[u8]) -> Option<Addresses> {
     match packet.first()? >> 4 {
         4 if packet.len() >= 20 => {
-            let at = |from: usize| Some(IpAddr::V4(Ipv4Addr::from(<[u8; 4]>::try_from(packet.get(from..from + 4)?).ok()?)));
-            Some(Addresses { source: at(12)?, destination: at(16)? })
+            let at = |from: usize| {
+                Some(IpAddr::V4(Ipv4Addr::from(
+                    <[u8; 4]>::try_from(packet.get(from..from + 4)?).ok()?,
+                )))
+            };
+            Some(Addresses {
+                source: at(12)?,
+                destination: at(16)?,
+            })
         }
         6 if packet.len() >= 40 => {
-            let at = |from: usize| Some(IpAddr::V6(Ipv6Addr::from(<[u8; 16]>::try_from(packet.get(from..from + 16)?).ok()?)));
-            Some(Addresses { source: at(8)?, destination: at(24)? })
+            let at = |from: usize| {
+                Some(IpAddr::V6(Ipv6Addr::from(
+                    <[u8; 16]>::try_from(packet.get(from..from + 16)?).ok()?,
+                )))
+            };
+            Some(Addresses {
+                source: at(8)?,
+                destination: at(24)?,
+            })
         }
         _ => None,
     }
@@ -41,7 +55,11 @@ pub enum Message {
 
 /// Reads the kind of a datagram; `None` for anything that is no WireGuard message, by type or size.
 pub fn message(datagram: &[u8]) -> Option<Message> {
-    let word = |from: usize| Some(u32::from_le_bytes(<[u8; 4]>::try_from(datagram.get(from..from + 4)?).ok()?));
+    let word = |from: usize| {
+        Some(u32::from_le_bytes(
+            <[u8; 4]>::try_from(datagram.get(from..from + 4)?).ok()?,
+        ))
+    };
     match (word(0)?, datagram.len()) {
         (1, 148) => Some(Message::Initiation),
         (2, 92) => Some(Message::Response(word(8)?)),
@@ -64,13 +82,19 @@ mod tests {
         v4[12..16].copy_from_slice(&[10, 88, 0, 1]);
         v4[16..20].copy_from_slice(&[10, 88, 0, 2]);
         let found = addresses(&v4).unwrap();
-        assert_eq!((found.source.to_string(), found.destination.to_string()), ("10.88.0.1".into(), "10.88.0.2".into()));
+        assert_eq!(
+            (found.source.to_string(), found.destination.to_string()),
+            ("10.88.0.1".into(), "10.88.0.2".into())
+        );
         let mut v6 = [0u8; 40];
         v6[0] = 0x60;
         v6[23] = 1;
         v6[39] = 2;
         let found = addresses(&v6).unwrap();
-        assert_eq!((found.source.to_string(), found.destination.to_string()), ("::1".into(), "::2".into()));
+        assert_eq!(
+            (found.source.to_string(), found.destination.to_string()),
+            ("::1".into(), "::2".into())
+        );
         assert_eq!(addresses(&v4[..19]), None);
         assert_eq!(addresses(&v6[..39]), None);
     }

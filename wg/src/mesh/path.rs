@@ -70,14 +70,19 @@ impl Path {
             .candidates
             .iter()
             .copied()
-            .chain(self.heard.map(|(source, _)| source).filter(|source| !self.candidates.contains(source)))
+            .chain(
+                self.heard
+                    .map(|(source, _)| source)
+                    .filter(|source| !self.candidates.contains(source)),
+            )
             .collect();
         known.get(self.next.checked_rem(known.len())?).copied()
     }
 
     /// Whether the peer has been heard from lately.
     pub fn is_heard(&self, now: Instant) -> bool {
-        self.heard.is_some_and(|(_, at)| now.saturating_duration_since(at) < HEARD_LIMIT)
+        self.heard
+            .is_some_and(|(_, at)| now.saturating_duration_since(at) < HEARD_LIMIT)
     }
 }
 
@@ -91,7 +96,10 @@ mod tests {
 
     fn path(candidates: &[&str]) -> Path {
         let mut path = Path::default();
-        path.set_candidates(candidates.iter().map(|text| address(text)), "10.88.0.0/16".parse().unwrap());
+        path.set_candidates(
+            candidates.iter().map(|text| address(text)),
+            "10.88.0.0/16".parse().unwrap(),
+        );
         path
     }
 
@@ -113,7 +121,10 @@ mod tests {
         path.on_heard(address("172.31.0.8:8"), now);
         assert_eq!(path.current(now), Some(address("172.31.0.8:8")));
         // An idle peer stays where it was.
-        assert_eq!(path.current(now + Duration::from_secs(3_600)), Some(address("172.31.0.8:8")));
+        assert_eq!(
+            path.current(now + Duration::from_secs(3_600)),
+            Some(address("172.31.0.8:8"))
+        );
     }
 
     #[test]
@@ -124,7 +135,13 @@ mod tests {
         let late = start + Duration::from_secs(60);
         let first = path.on_initiation(late).unwrap();
         assert_eq!(first.port(), 9, "the first try goes where it was last");
-        let mut tried: Vec<_> = (1..=6).map(|round| path.on_initiation(late + Duration::from_secs(5 * round)).unwrap().port()).collect();
+        let mut tried: Vec<_> = (1..=6)
+            .map(|round| {
+                path.on_initiation(late + Duration::from_secs(5 * round))
+                    .unwrap()
+                    .port()
+            })
+            .collect();
         tried.sort_unstable();
         assert_eq!(tried, [1, 1, 2, 2, 9, 9]);
     }

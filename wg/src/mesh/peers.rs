@@ -86,13 +86,15 @@ mod tests {
     use super::*;
 
     fn peer() -> impl Strategy<Value = PeerConfig> {
-        (0u8..4, 0u8..4, 0u8..3, 0u8..3, proptest::option::of(20u16..22)).prop_map(|(name, key, address, endpoint, keepalive)| PeerConfig {
-            name: format!("n-{name}"),
-            public_key: PublicKey::from([key; 32]),
-            allowed_ips: vec![IpNet::new([10, 88, 0, address].into(), 32).unwrap()],
-            endpoints: vec![format!("172.31.0.{endpoint}:51820")],
-            keepalive,
-        })
+        (0u8..4, 0u8..4, 0u8..3, 0u8..3, proptest::option::of(20u16..22)).prop_map(
+            |(name, key, address, endpoint, keepalive)| PeerConfig {
+                name: format!("n-{name}"),
+                public_key: PublicKey::from([key; 32]),
+                allowed_ips: vec![IpNet::new([10, 88, 0, address].into(), 32).unwrap()],
+                endpoints: vec![format!("172.31.0.{endpoint}:51820")],
+                keepalive,
+            },
+        )
     }
 
     fn distinct(peers: Vec<PeerConfig>) -> BTreeMap<String, PeerConfig> {
@@ -131,9 +133,19 @@ mod tests {
             endpoints: vec![],
             keepalive: None,
         };
-        let after = PeerConfig { public_key: PublicKey::from([2; 32]), ..before.clone() };
+        let after = PeerConfig {
+            public_key: PublicKey::from([2; 32]),
+            ..before.clone()
+        };
         let current = distinct(vec![before]);
         let changes = changes(&current, [after.clone()]);
-        assert_eq!(changes, Changes { remove: vec!["n-1".into()], add: vec![after], amend: vec![] });
+        assert_eq!(
+            changes,
+            Changes {
+                remove: vec!["n-1".into()],
+                add: vec![after],
+                amend: vec![]
+            }
+        );
     }
 }

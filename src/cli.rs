@@ -1,0 +1,97 @@
+//! The way in: one file per verb, `args` without logic, `output` for what people read.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser};
+
+use crate::config::{self, Loaded, Sources};
+use crate::daemon;
+use crate::error::{Error, Result};
+
+pub mod args;
+pub mod config_show;
+pub mod fleet;
+pub mod generate;
+pub mod logging;
+pub mod output;
+pub mod wg;
+
+use args::{Cli, ConfigVerb, FleetVerb, GenerateVerb, Verb, WgVerb};
+
+/// Runs the program that its arguments ask for.
+pub fn main() -> ExitCode {
+    run_with(std::env::args_os())
+}
+
+fn run_with(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let cli = match Cli::try_parse_from(arguments) {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help that was asked for is data; a wrong argument is a diagnosis, and `invalid-input`.
+            let wrong = error.use_stderr();
+            let _ = error.print();
+            return if wrong {
+                ExitCode::from(crate::error::Code::InvalidInput.exit_code())
+            } else {
+                ExitCode::SUCCESS
+            };
+        }
+    };
+    match run(cli.verb) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            output::print_error(&error);
+            ExitCode::from(error.code.exit_code())
+        }
+    }
+}
+
+fn run(verb: Verb) -> Result<()> {
+    match verb {
+        Verb::Sail { settings } => {
+            logging::start();
+            block_on(daemon::sail(load(settings.values)))
+        }
+        Verb::Wg(WgVerb::Init {
+            address,
+            endpoints,
+            rotate,
+            json,
+            settings,
+        }) => wg::init::run(
+            load(settings.values),
+            wg::init::Asked {
+                address,
+                endpoints,
+                rotate,
+            },
+            json,
+        ),
+        Verb::Wg(WgVerb::Show { json, settings }) => {
+            let config = load(settings.values).require()?;
+            block_on(wg::show::run(&config, json))
+        }
+        Verb::Fleet(FleetVerb::Nodes { json, watch, settings }) => {
+            let config = load(settings.values).require()?;
+            block_on(fleet::nodes::run(&config, json, watch))
+        }
+        Verb::Config(ConfigVerb::Show { json, settings }) => config_show::run(load(settings.values), json),
+        Verb::Generate(GenerateVerb::Completions { shell }) => {
+            generate::completions(Cli::command(), shell);
+            Ok(())
+        }
+        Verb::Generate(GenerateVerb::Man { directory }) => generate::man(Cli::command(), &directory),
+    }
+}
+
+fn load(flags: BTreeMap<&'static str, Vec<String>>) -> Loaded {
+    config::load(&Sources::from_process(flags))
+}
+
+fn block_on(work: impl Future<Output = Result<()>>) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| Error::internal(format!("no tasks can be run: {error}")))?;
+    runtime.block_on(work)
+}

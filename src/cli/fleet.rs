@@ -1,0 +1,3 @@
+//! `scafo fleet`: the fleet as the bucket has it.
+
+pub mod nodes;

@@ -1,0 +1,4 @@
+//! `scafo wg`: this machine's tunnel.
+
+pub mod init;
+pub mod show;
