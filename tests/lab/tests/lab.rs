@@ -16,7 +16,7 @@ use scafo_lab::wait::eventually;
 const LIMIT: Duration = Duration::from_secs(20);
 
 fn ping(from: &Machine, to: Ipv4Addr) -> bool {
-    from.run("ping", &["-c", "1", "-W", "1", &to.to_string()]).code == Some(0)
+    from.run("ping", &["-c", "1", "-W", "0.5", &to.to_string()]).code == Some(0)
 }
 
 /// A thread that answers every connection with one line of HTTP.

@@ -91,6 +91,8 @@ fn render(port: &str, cuts: &[(Direction, Cut)]) -> String {
                     "meta l4proto {{ tcp, udp }} th dport {number} drop\n  \
                      meta l4proto {{ tcp, udp }} th sport {number} drop"
                 ),
+                Cut::Loss { percent: 0 } => continue,
+                Cut::Loss { percent: 100.. } => "drop".to_owned(),
                 Cut::Loss { percent } => format!("numgen random mod 100 < {percent} drop"),
             };
             let _ = writeln!(text, "  {rule}");
