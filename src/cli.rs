@@ -30,22 +30,34 @@ fn run_with(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Ok(cli) => cli,
         Err(error) => {
             // Help that was asked for is data; a wrong argument is a diagnosis, and `invalid-input`.
-            let wrong = error.use_stderr();
-            let _ = error.print();
-            return if wrong {
-                ExitCode::from(crate::error::Code::InvalidInput.exit_code())
-            } else {
-                ExitCode::SUCCESS
-            };
+            if !error.use_stderr() {
+                let _ = error.print();
+                return ExitCode::SUCCESS;
+            }
+            return fail(&wrong_argument(&error));
         }
     };
     match run(cli.verb) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            output::print_error(&error);
-            ExitCode::from(error.code.exit_code())
-        }
+        Err(error) => fail(&error),
     }
+}
+
+fn fail(error: &Error) -> ExitCode {
+    output::print_error(error);
+    ExitCode::from(error.code.exit_code())
+}
+
+/// clap's words in the form of every other error: its first line, then its hints.
+fn wrong_argument(error: &clap::Error) -> Error {
+    let text = error.to_string();
+    let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let first = lines.next().unwrap_or("the arguments make no sense");
+    let mut wrong = Error::invalid(first.trim_start_matches("error: "));
+    wrong
+        .help
+        .extend(lines.map(|line| line.trim_start_matches("tip: ").to_owned()));
+    wrong
 }
 
 fn run(verb: Verb) -> Result<()> {

@@ -113,6 +113,11 @@ impl Mesh {
             network: tunnel.network,
         };
         let device = Device::open(config).await.map_err(open_error)?;
+        if options.guard {
+            // A guard that cannot be had is found out before anything reaches the bucket. An address that moves on takes
+            // the guard with it.
+            device.install_guard(tunnel.address).await.map_err(guard_error)?;
+        }
         // `scafo wg show` needs this one; `wg show` the other, which only one node per machine can have.
         let own = socket(&state);
         device.serve_uapi(&own).map_err(|error| {
