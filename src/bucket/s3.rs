@@ -260,7 +260,7 @@ impl S3Bucket {
             ("SlowDown" | "Throttling" | "TooManyRequests", _) | (_, Some(429 | 503)) => BucketError::Throttled(said),
             ("NotImplemented", _) | (_, Some(501)) => BucketError::Unsupported(said),
             (_, Some(401 | 403)) => BucketError::Denied(said),
-            (_, Some(300..=399 | 400..=499)) => BucketError::Invalid(said),
+            (_, Some(300..=499)) => BucketError::Invalid(said),
             (_, Some(_)) => BucketError::Unreachable(said),
             (_, None) => BucketError::Unreachable(format!("{} gives no answer: {}", self.place(), failure.text)),
         }

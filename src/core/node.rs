@@ -85,6 +85,7 @@ pub struct TunnelSettings {
 pub struct OpId(pub u64);
 
 /// What happened.
+#[expect(clippy::large_enum_variant, reason = "a handful exist at a time, each for a moment")]
 #[derive(Clone, Debug)]
 pub enum Event {
     /// The daemon is ready to carry out effects.
@@ -107,6 +108,7 @@ pub enum Event {
 }
 
 /// What should happen.
+#[expect(clippy::large_enum_variant, reason = "a handful exist at a time, each for a moment")]
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
     /// Ask the registry; answered by [`Event::Answered`].
@@ -126,6 +128,7 @@ pub enum Effect {
 }
 
 /// A request to the registry.
+#[expect(clippy::large_enum_variant, reason = "a handful exist at a time, each for a moment")]
 #[derive(Clone, Debug, PartialEq)]
 pub enum Request {
     /// Does the store keep its contract? Answered by [`Answer::Done`].

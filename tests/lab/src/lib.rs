@@ -36,4 +36,5 @@
 pub mod celld;
 pub mod machines;
 pub mod node;
+pub mod store;
 pub mod wait;
