@@ -199,14 +199,17 @@ async fn keep_lease(node: Arc<Node>) {
     loop {
         tokio::time::sleep(node.settings.ttl / 3).await;
         let began = Instant::now();
-        match node.lease.renew(&node.bucket).await {
+        // A store that answers nobody must not keep the lease alive past its end.
+        let left = node.settings.ttl.saturating_sub(renewed.elapsed());
+        let renewal = tokio::time::timeout(left, node.lease.renew(&node.bucket)).await;
+        match renewal.unwrap_or_else(|_| Err("the store does not answer".into())) {
             Ok(Renewal::Renewed) => renewed = began,
             Ok(Renewal::Replaced) => {
                 return node.end(End::Fence(format!("lease of {} replaced by another process", node.id)));
             }
             Err(error) => eprintln!("lease renewal failed: {error}"),
         }
-        if renewed.elapsed() > node.settings.ttl {
+        if renewed.elapsed() >= node.settings.ttl {
             return node.end(End::Fence(format!("lease of {} expired", node.id)));
         }
     }

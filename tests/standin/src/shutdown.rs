@@ -8,6 +8,9 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use crate::faults::{Faults, POLL};
 use crate::node::Node;
 
+/// How long the seal may take when the drain used up the total.
+const SEAL_LEAST: Duration = Duration::from_secs(1);
+
 /// What ends the process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum End {
@@ -52,7 +55,9 @@ pub(crate) async fn drain(node: &Node, faults: &Faults) {
     if faults.is_on("no-seal") {
         return;
     }
-    match node.lease.seal(&node.bucket).await {
+    let left = total.saturating_sub(began.elapsed()).max(SEAL_LEAST);
+    let sealed = tokio::time::timeout(left, node.lease.seal(&node.bucket)).await;
+    match sealed.unwrap_or_else(|_| Err("the store does not answer".into())) {
         Ok(()) => eprintln!("node-log close: sealed epoch {}", node.lease.epoch),
         Err(error) => eprintln!("node-log close: not sealed: {error}"),
     }
