@@ -9,6 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 use ipnet::IpNet;
 
 use crate::error::{AddressError, GuardError, OpenError};
+use crate::io::counters::Counts;
 use crate::io::link::Links;
 use crate::io::shared::{Shared, literal};
 use crate::io::tun::Tun;
@@ -67,6 +68,8 @@ pub struct Status {
     pub mtu: u32,
     /// Its peers, by name.
     pub peers: Vec<PeerStatus>,
+    /// What was not delivered, and why.
+    pub counters: Counts,
 }
 
 /// How one peer goes.
@@ -292,6 +295,7 @@ fn status(shared: &Shared, mtu: u32) -> Status {
         listen_port: shared.sockets.port(),
         mtu,
         peers: peers.collect(),
+        counters: shared.counters.counts(),
     }
 }
 

@@ -132,6 +132,7 @@ mod tests {
                 sent: 20,
                 keepalive: Some(25),
             }],
+            counters: crate::Counts::default(),
         }
     }
 
