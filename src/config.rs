@@ -246,14 +246,19 @@ impl Faults {
     /// `value`, or one error with every fault.
     pub fn into_result<T>(self, value: T) -> Result<T> {
         let Some(first) = self.0.first() else { return Ok(value) };
-        let message = if self.0.iter().all(|fault| fault.summary == first.summary) {
+        let alike = self.0.iter().all(|fault| fault.summary == first.summary);
+        let message = if alike {
             first.summary.to_owned()
         } else {
             format!("{} settings are wrong", self.0.len())
         };
         let mut error = Error::invalid(message);
-        for fault in self.0 {
+        for mut fault in self.0 {
             error.help.extend(fault.help.filter(|help| !error.help.contains(help)));
+            // Without its sentence at the top, a field has to say itself what is wrong with it.
+            if !alike && fault.field.reason.is_none() {
+                fault.field.reason = Some(fault.summary.to_owned());
+            }
             error.fields.push(fault.field);
         }
         Err(error)

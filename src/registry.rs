@@ -101,7 +101,7 @@ impl Registry {
             Err(Fault::Inconclusive(why)) => Err(Trouble::Transient(why)),
             Err(Fault::Refused(error)) => Err(trouble(&name, error)),
             Err(Fault::Violation { condition, seen }) => Err(Trouble::Refused(
-                Error::capability(format!("the store breaks the contract that a fleet rests on: {condition}"))
+                Error::capability(format!("the store does not keep a rule that a fleet rests on: {condition}"))
                     .field(Field::new("bucket.url", name).because(seen))
                     .help("use a store with working conditional writes, for example Amazon S3, Cloudflare R2 or SeaweedFS 4.48"),
             )),

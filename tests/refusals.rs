@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use scafo_lab::badstore::{BadStore, Flaw};
+
 /// A machine's corner: a folder for its state, its configuration and its celld.
 struct Corner {
     folder: tempfile::TempDir,
@@ -89,6 +91,16 @@ fn bounded(mut child: std::process::Child) -> Output {
         std::thread::sleep(Duration::from_millis(10));
     }
     child.wait_with_output().unwrap()
+}
+
+/// A TCP port that nobody has at this moment.
+fn free_port() -> String {
+    std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port()
+        .to_string()
 }
 
 fn listing(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
@@ -326,12 +338,7 @@ fn no_nftables() {
 #[test]
 fn a_second_daemon_on_one_state_directory() {
     let corner = Corner::new();
-    let port = std::net::TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port()
-        .to_string();
+    let port = free_port();
     let mut first = Command::new(env!("CARGO_BIN_EXE_scafo"))
         .args(["sail", "--api-port", &port])
         .env_clear()
@@ -374,4 +381,31 @@ fn a_wrong_argument_and_a_wrong_address() {
     corner.init(&["--address", "10.88.0.7"]);
     insta::assert_snapshot!("init-again", corner.refused(&["wg", "init"], &[]));
     insta::assert_snapshot!("show-without-daemon", corner.refused(&["wg", "show"], &[]));
+}
+
+#[test]
+fn a_store_that_breaks_the_contract() {
+    let corner = Corner::new();
+    let refused = |flaw: Flaw| {
+        let store = BadStore::start(flaw);
+        let endpoint = store.endpoint();
+        let port = free_port();
+        let arguments = [
+            "sail",
+            "--bucket",
+            "s3://fleet",
+            "--bucket-endpoint",
+            &endpoint,
+            "--api-port",
+            &port,
+        ];
+        let output = corner.scafo(
+            &arguments,
+            &[("AWS_ACCESS_KEY_ID", "x"), ("AWS_SECRET_ACCESS_KEY", "x")],
+        );
+        corner.shown(&output).replace(&endpoint, "ENDPOINT")
+    };
+    insta::assert_snapshot!("store-ignores", refused(Flaw::IgnoresConditions));
+    insta::assert_snapshot!("store-replaces", refused(Flaw::ReplacesTheMissing));
+    insta::assert_snapshot!("store-unknown", refused(Flaw::KnowsNoConditions));
 }

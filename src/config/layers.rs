@@ -344,3 +344,6 @@ fn unknown(key: &str) -> String {
         None => "there is no such setting".to_owned(),
     }
 }
+
+#[cfg(test)]
+mod tests;

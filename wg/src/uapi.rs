@@ -191,7 +191,10 @@ mod tests {
         drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
         drop(listen(&path).unwrap());
         std::fs::write(&path, "no socket").unwrap();
-        assert!(listen(&path).is_err() || path.exists(), "what is no socket is not ours to replace");
+        assert!(
+            listen(&path).is_err() || path.exists(),
+            "what is no socket is not ours to replace"
+        );
         std::fs::remove_dir_all(&folder).unwrap();
     }
 }

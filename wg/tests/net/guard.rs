@@ -48,12 +48,19 @@ fn a_neighbour_does_not_reach_the_tunnel_address() {
     assert!(!connects(neighbour, at));
 
     a.must("nft delete table inet scafo_scafo0");
-    assert!(connects(neighbour, at), "with the guard gone the neighbour gets in again");
+    assert!(
+        connects(neighbour, at),
+        "with the guard gone the neighbour gets in again"
+    );
     assert_eq!(at_a.ask("mend"), "the guard");
     assert_eq!(at_a.ask("mend"), "");
     assert!(!connects(neighbour, at));
     at_a.ask("close");
     assert_eq!(a.must("nft list tables").trim(), "table inet other");
-    assert_eq!(a.must("nft list table inet other"), before, "other tables are as they were");
+    assert_eq!(
+        a.must("nft list table inet other"),
+        before,
+        "other tables are as they were"
+    );
     assert!(!a.has(INTERFACE));
 }
