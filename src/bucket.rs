@@ -178,11 +178,13 @@ pub fn open(url: &BucketUrl, endpoint: Option<String>, region: Option<String>) -
     Ok(match url {
         BucketUrl::S3 { name, prefix } => {
             let (bucket, prefix) = (name.clone(), prefix.clone());
+            let credentials = s3::Credentials::Ambient;
             Arc::new(s3::S3Bucket::open(s3::S3Options {
                 bucket,
                 prefix,
                 endpoint,
                 region,
+                credentials,
             }))
         }
         BucketUrl::Dir(path) => Arc::new(dir::DirBucket::open(path)?),

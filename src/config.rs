@@ -5,7 +5,6 @@
 //! faults of one boot are told together.
 
 use std::fmt;
-use std::net::IpAddr;
 use std::path::PathBuf;
 
 use ipnet::IpNet;
@@ -20,6 +19,7 @@ pub mod transport;
 mod values;
 
 pub use layers::{Sources, load};
+pub use values::checked_endpoint;
 
 /// Where a value came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -269,10 +269,5 @@ impl Config {
             .value
             .clone()
             .unwrap_or_else(|| BucketUrl::Dir(self.state_dir.value.join("bucket")))
-    }
-
-    /// The tunnel address that the command line or the file states, where it is an address.
-    pub fn stated_address(&self) -> Option<IpAddr> {
-        self.node.address.value.as_ref()?.parse().ok()
     }
 }

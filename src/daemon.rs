@@ -33,8 +33,7 @@ const CELLD_LIMIT: Duration = Duration::from_secs(5);
 /// Runs a node until it leaves. Refuses before anything is written or bound, with every fault at once.
 pub async fn sail(loaded: Loaded) -> Result<()> {
     let state = StateDir::at(loaded.config.state_dir.value.clone());
-    let tunnel = TunnelState::load(&state)?;
-    let (config, exposure) = decide(loaded, tunnel.as_ref())?;
+    let (config, exposure, tunnel) = decide(loaded, TunnelState::load(&state))?;
     let celld = probe_celld(&config).await?;
     let on_mesh = exposure.transport == Transport::Wireguard;
     let tunnel = tunnel.filter(|_| on_mesh);
@@ -44,6 +43,9 @@ pub async fn sail(loaded: Loaded) -> Result<()> {
     }
     state.create()?;
     let _lock = state.lock()?;
+    // An identity that cannot be read is found out before an interface or a port is taken; a new one is made after that,
+    // so that a machine whose port is taken does not get a name for nothing.
+    NodeIdentity::load(&state)?;
     let mesh = match tunnel.clone() {
         Some(tunnel) => Some(Arc::new(start_mesh(&config, &state, tunnel).await?)),
         None => None,
@@ -56,23 +58,32 @@ pub async fn sail(loaded: Loaded) -> Result<()> {
     ended
 }
 
-/// What the node exposes, with every fault of the configuration and of the transport in one error.
-fn decide(loaded: Loaded, tunnel: Option<&TunnelState>) -> Result<(Config, Exposure)> {
+/// What the node exposes, with every fault of the configuration, the transport and the tunnel's file in one error.
+fn decide(loaded: Loaded, tunnel: Result<Option<TunnelState>>) -> Result<(Config, Exposure, Option<TunnelState>)> {
     let Loaded { config, mut faults } = loaded;
-    let facts = tunnel.map(|tunnel| TunnelFacts {
+    let tunnel = match tunnel {
+        Ok(tunnel) => tunnel,
+        Err(unusable) => {
+            let Err(others) = faults.into_result(()) else {
+                return Err(unusable);
+            };
+            let helps = others
+                .help
+                .into_iter()
+                .filter(|help| !unusable.help.contains(help))
+                .collect::<Vec<_>>();
+            return Err(helps.into_iter().fold(unusable.fields(others.fields), Error::help));
+        }
+    };
+    let facts = tunnel.as_ref().map(|tunnel| TunnelFacts {
         address: tunnel.address,
         network: tunnel.network,
     });
-    match transport::resolve(&config, facts, &addresses::all()) {
-        Ok(exposure) => faults.into_result((config, exposure)),
-        Err(more) => {
-            faults.merge(more);
-            let nothing: Result<()> = faults.into_result(());
-            Err(nothing
-                .err()
-                .unwrap_or_else(|| Error::internal("a transport was refused without a reason")))
-        }
-    }
+    let exposure = transport::resolve(&config, facts, &addresses::all());
+    let exposure = exposure.map_err(|more| faults.merge(more));
+    let exposure = faults.into_result(exposure)?;
+    let exposure = exposure.map_err(|()| Error::internal("a transport was refused without a reason"))?;
+    Ok((config, exposure, tunnel))
 }
 
 async fn probe_celld(config: &Config) -> Result<Celld> {

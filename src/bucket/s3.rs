@@ -20,8 +20,8 @@ use aws_sdk_s3::Client;
 use aws_sdk_s3::config::retry::RetryConfig;
 use aws_sdk_s3::config::timeout::TimeoutConfig;
 use aws_sdk_s3::config::{
-    AppName, BehaviorVersion, Builder as ConfigBuilder, Region, RequestChecksumCalculation, ResponseChecksumValidation,
-    SharedCredentialsProvider, StalledStreamProtectionConfig,
+    AppName, BehaviorVersion, Builder as ConfigBuilder, Credentials as Keys, Region, RequestChecksumCalculation,
+    ResponseChecksumValidation, SharedCredentialsProvider, StalledStreamProtectionConfig,
 };
 use aws_sdk_s3::error::{DisplayErrorContext, ProvideErrorMetadata, SdkError};
 use aws_sdk_s3::primitives::ByteStream;
@@ -79,34 +79,39 @@ pub struct S3Options {
     pub endpoint: Option<String>,
     /// The region; us-east-1 when nothing is said.
     pub region: Option<String>,
+    /// Where keys come from.
+    pub credentials: Credentials,
+}
+
+/// Where keys come from.
+#[derive(Clone)]
+pub enum Credentials {
+    /// The environment, a web identity, the container or the instance, as celld takes them: no profiles, and nobody asks
+    /// the instance when keys are given.
+    Ambient,
+    /// These.
+    Stated {
+        /// The access key.
+        access_key: String,
+        /// Its secret.
+        secret_key: String,
+    },
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Ambient => "Ambient",
+            Self::Stated { .. } => "Stated",
+        })
+    }
 }
 
 impl S3Bucket {
     /// Makes the clients. Nothing is sent yet.
     pub fn open(options: S3Options) -> Self {
         let region = Region::new(options.region.unwrap_or_else(|| "us-east-1".to_owned()));
-        let provider = ProviderConfig::empty()
-            .with_region(Some(region.clone()))
-            .with_http_client(http_client());
-        let provider = provider.with_sleep_impl(TokioSleep::new());
-        // As celld takes them: no profiles, and nobody asks the instance when keys are given.
-        let credentials =
-            CredentialsProviderChain::first_try("environment", EnvironmentVariableCredentialsProvider::new())
-                .or_else(
-                    "web identity",
-                    WebIdentityTokenCredentialsProvider::builder()
-                        .configure(&provider)
-                        .build(),
-                )
-                .or_else(
-                    "container",
-                    EcsCredentialsProvider::builder().configure(&provider).build(),
-                )
-                .or_else(
-                    "instance",
-                    ImdsCredentialsProvider::builder().configure(&provider).build(),
-                );
-        let credentials = SharedCredentialsProvider::new(credentials);
+        let credentials = provider(&options.credentials, &region);
         let common = || {
             let mut config = ConfigBuilder::new()
                 .behavior_version(BehaviorVersion::v2026_01_12())
@@ -270,6 +275,32 @@ impl S3Bucket {
     fn place(&self) -> String {
         self.endpoint.clone().unwrap_or_else(|| "Amazon S3".to_owned())
     }
+}
+
+fn provider(credentials: &Credentials, region: &Region) -> SharedCredentialsProvider {
+    if let Credentials::Stated { access_key, secret_key } = credentials {
+        return SharedCredentialsProvider::new(Keys::new(access_key, secret_key, None, None, "stated"));
+    }
+    let config = ProviderConfig::empty()
+        .with_region(Some(region.clone()))
+        .with_http_client(http_client());
+    let config = config.with_sleep_impl(TokioSleep::new());
+    let chain = CredentialsProviderChain::first_try("environment", EnvironmentVariableCredentialsProvider::new())
+        .or_else(
+            "web identity",
+            WebIdentityTokenCredentialsProvider::builder()
+                .configure(&config)
+                .build(),
+        )
+        .or_else(
+            "container",
+            EcsCredentialsProvider::builder().configure(&config).build(),
+        )
+        .or_else(
+            "instance",
+            ImdsCredentialsProvider::builder().configure(&config).build(),
+        );
+    SharedCredentialsProvider::new(chain)
 }
 
 enum Fetched {

@@ -11,7 +11,6 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value};
 
 use super::settings::{Kind, SETTINGS, Setting, setting_of};
-pub use super::values::checked_endpoint;
 use super::values::{self, Raw};
 use super::{
     ApiSettings, BucketSettings, Config, CoordinatorSettings, Effective, Fault, Faults, Loaded, NodeSettings, Origin,

@@ -56,11 +56,6 @@ impl Backoff {
     pub fn reset(&mut self) {
         self.tries = 0;
     }
-
-    /// How many delays were given since the last reset.
-    pub fn tries(&self) -> u32 {
-        self.tries
-    }
 }
 
 #[cfg(test)]

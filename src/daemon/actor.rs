@@ -243,9 +243,6 @@ impl Actor {
         if let Some(api) = self.api.take() {
             let _ = tokio::time::timeout(API_STOP_LIMIT, api).await;
         }
-        if let Some(mesh) = &self.mesh {
-            mesh.close().await;
-        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use super::random;
@@ -65,11 +65,6 @@ pub fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
 /// Whether anybody but the owner may read or write the file, by its mode.
 pub fn is_open_to_others(path: &Path) -> io::Result<bool> {
     Ok(fs::metadata(path)?.permissions().mode() & 0o077 != 0)
-}
-
-/// The owner's user id.
-pub fn owner(path: &Path) -> io::Result<u32> {
-    Ok(fs::metadata(path)?.uid())
 }
 
 /// Makes a folder for state, with its parents, unless it is there.

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 use ipnet::IpNet;
 
 use crate::error::{AddressError, GuardError, OpenError};
+use crate::io::counters::Counts;
 use crate::io::link::Links;
 use crate::io::shared::{Shared, literal};
 use crate::io::tun::Tun;
@@ -67,6 +68,8 @@ pub struct Status {
     pub mtu: u32,
     /// Its peers, by name.
     pub peers: Vec<PeerStatus>,
+    /// What was not delivered, and why.
+    pub counters: Counts,
 }
 
 /// How one peer goes.
@@ -172,10 +175,8 @@ impl Device {
         })
     }
 
-    fn place(&self, change: impl FnOnce(&mut Placed)) -> Placed {
-        let mut placed = self.placed.lock().unwrap_or_else(PoisonError::into_inner);
-        change(&mut placed);
-        *placed
+    fn place<T>(&self, change: impl FnOnce(&mut Placed) -> T) -> T {
+        change(&mut self.placed.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Installs the guard for `address`.
@@ -200,7 +201,7 @@ impl Device {
         let Placed {
             address: Some(address),
             guarded,
-        } = self.place(|_| {})
+        } = self.place(|placed| *placed)
         else {
             return Ok(Vec::new());
         };
@@ -236,8 +237,17 @@ impl Device {
 
     /// Stops everything and removes the interface and the guard.
     pub async fn close(&self) {
-        self.stop();
-        let placed = self.place(|_| {});
+        let tasks = self.stop();
+        for task in tasks {
+            // Cancelled, which is what was asked for.
+            let _ = task.await;
+        }
+        // The interface first: while its address is there, the guard is needed.
+        match Links::open() {
+            Ok(links) => links.delete(&self.config.interface).await,
+            Err(error) => tracing::warn!(%error, "the interface goes with the process"),
+        }
+        let placed = self.place(std::mem::take);
         if placed.guarded
             && let Err(error) = guard::remove(&self.config.interface).await
         {
@@ -245,15 +255,17 @@ impl Device {
         }
     }
 
-    fn stop(&self) {
+    fn stop(&self) -> Vec<tokio::task::JoinHandle<()>> {
         self.shared.stop.stop();
-        for task in self.tasks.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+        let tasks = std::mem::take(&mut *self.tasks.lock().unwrap_or_else(PoisonError::into_inner));
+        for task in &tasks {
             task.abort();
         }
         for thread in self.threads.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
             // A thread that panicked has stopped too.
             let _ = thread.join();
         }
+        tasks
     }
 }
 
@@ -292,6 +304,7 @@ fn status(shared: &Shared, mtu: u32) -> Status {
         listen_port: shared.sockets.port(),
         mtu,
         peers: peers.collect(),
+        counters: shared.counters.counts(),
     }
 }
 

@@ -12,7 +12,8 @@ pub mod mesh;
 pub mod session;
 pub mod uapi;
 
-pub use device::{Device, DeviceConfig};
+pub use device::{Device, DeviceConfig, PeerStatus, Status};
 pub use error::{AddressError, GuardError, OpenError};
+pub use io::counters::Counts;
 pub use key::{InvalidKey, PrivateKey, PublicKey};
 pub use mesh::peers::{Changes, PeerConfig};

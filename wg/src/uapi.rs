@@ -5,7 +5,7 @@
 use std::fmt::Write as _;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use defguard_wireguard_rs::host::Host;
@@ -21,25 +21,51 @@ const LIMIT: Duration = Duration::from_secs(5);
 /// The longest line that is read.
 const LONGEST_LINE: u64 = 4_096;
 
-/// Makes the socket, mode 0600. A file that a dead process left is replaced; a live one is not.
-pub(crate) fn listen(path: &Path) -> io::Result<UnixListener> {
+/// A socket that is answered; its file goes when this does.
+#[derive(Debug)]
+pub(crate) struct Listening {
+    listener: UnixListener,
+    path: PathBuf,
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        // Nobody answers there any more, with the file or without.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// Makes the socket, mode 0600 from the start. A file that a dead process left is replaced; a live one is not.
+pub(crate) fn listen(path: &Path) -> io::Result<Listening> {
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder)?;
     }
     match std::os::unix::net::UnixStream::connect(path) {
         Ok(_) => return Err(io::ErrorKind::AddrInUse.into()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(_) => std::fs::remove_file(path)?,
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {}
+        Err(error) => return Err(error),
     }
-    let listener = UnixListener::bind(path)?;
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
-    Ok(listener)
+    // Under another name until nobody else can open it.
+    let mut fresh = path.as_os_str().to_owned();
+    fresh.push(format!(".{}", std::process::id()));
+    let fresh = PathBuf::from(fresh);
+    match std::fs::remove_file(&fresh) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let listener = UnixListener::bind(&fresh)?;
+    std::fs::set_permissions(&fresh, std::fs::Permissions::from_mode(0o600))?;
+    std::fs::rename(&fresh, path)?;
+    Ok(Listening {
+        listener,
+        path: path.to_owned(),
+    })
 }
 
 /// Answers until it is dropped.
-pub(crate) async fn serve(listener: UnixListener, status: impl Fn() -> Status + Send + Sync + Clone + 'static) {
+pub(crate) async fn serve(listening: Listening, status: impl Fn() -> Status + Send + Sync + Clone + 'static) {
     loop {
-        match listener.accept().await {
+        match listening.listener.accept().await {
             Ok((stream, _)) => {
                 let status = status.clone();
                 tokio::spawn(async move {
@@ -132,6 +158,7 @@ mod tests {
                 sent: 20,
                 keepalive: Some(25),
             }],
+            counters: crate::Counts::default(),
         }
     }
 
@@ -160,7 +187,11 @@ mod tests {
         assert!(listen(&path).is_err(), "a live socket is not replaced");
         server.abort();
         let _ = server.await;
+        assert!(!path.exists());
+        drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
         drop(listen(&path).unwrap());
+        std::fs::write(&path, "no socket").unwrap();
+        assert!(listen(&path).is_err() || path.exists(), "what is no socket is not ours to replace");
         std::fs::remove_dir_all(&folder).unwrap();
     }
 }

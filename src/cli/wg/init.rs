@@ -5,8 +5,7 @@ use std::net::IpAddr;
 use serde::Serialize;
 
 use crate::cli::output;
-use crate::config::layers::checked_endpoint;
-use crate::config::{Loaded, Origin};
+use crate::config::{Loaded, Origin, checked_endpoint};
 use crate::error::{Error, Field, Result};
 use crate::state::StateDir;
 use crate::state::tunnel::{TunnelState, Wanted};

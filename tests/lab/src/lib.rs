@@ -33,8 +33,11 @@
     reason = "a harness panics where a test fails"
 )]
 
+pub mod badstore;
 pub mod celld;
 pub mod machines;
 pub mod node;
+pub mod proxy;
+mod serve;
 pub mod store;
 pub mod wait;

@@ -4,6 +4,7 @@ use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use tempfile::TempDir;
@@ -199,15 +200,21 @@ fn weed() -> PathBuf {
     found.expect("no `weed`: run tests/setup, which installs SeaweedFS, or set SCAFO_WEED")
 }
 
-/// Ports that nobody has at this moment. SeaweedFS cannot be handed sockets, so there is a gap in which somebody could
-/// take one; on a machine of the lab nobody does.
+/// Ports that nobody has at this moment, below those that the kernel hands out for outgoing connections
+/// (`net.ipv4.ip_local_port_range`), so that a store which is stopped for a while finds them free again.
 fn free_ports(machine: Option<&Machine>, address: IpAddr) -> Vec<u16> {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
     let choose = || {
-        let sockets: Vec<TcpListener> = (0..13).map(|_| TcpListener::bind((address, 0)).unwrap()).collect();
-        sockets
-            .iter()
-            .map(|socket| socket.local_addr().unwrap().port())
-            .collect()
+        // Test processes start at different places, and the stores of one process go on from each other.
+        let start = u16::try_from(std::process::id() % 500).unwrap_or_default() * 40;
+        let mut ports = Vec::new();
+        while ports.len() < 13 {
+            let port = 10_000 + (start + NEXT.fetch_add(1, Ordering::Relaxed)) % 20_000;
+            if TcpListener::bind((address, port)).is_ok() {
+                ports.push(port);
+            }
+        }
+        ports
     };
     match machine {
         Some(machine) => machine.inside(choose),

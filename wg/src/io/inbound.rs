@@ -19,7 +19,8 @@ use crate::session::{HANDSHAKE_ROOM, Initiator, Output, peer_index};
 /// Messages that one call can receive, each of up to 64 KiB of coalesced datagrams.
 const MESSAGES: usize = 16;
 
-/// Packets on their way to the TUN. Buffers are used again and again; each keeps the room that it once grew to.
+/// Packets on their way to the TUN. Buffers are used again and again. A packet is coalesced into one before it only where
+/// that one has the room, so each has room for the largest; what is never touched takes no memory.
 struct Delivery {
     buffers: Vec<Vec<u8>>,
     count: usize,
@@ -29,7 +30,7 @@ struct Delivery {
 impl Delivery {
     fn new() -> Self {
         Self {
-            buffers: (0..BATCH).map(|_| Vec::with_capacity(2_048)).collect(),
+            buffers: (0..BATCH).map(|_| Vec::with_capacity(2 * HEADROOM + LARGEST)).collect(),
             count: 0,
             table: GROTable::default(),
         }

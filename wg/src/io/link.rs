@@ -8,7 +8,7 @@ use ipnet::IpNet;
 use rtnetlink::packet_route::AddressFamily;
 use rtnetlink::packet_route::address::AddressAttribute;
 use rtnetlink::packet_route::link::{LinkAttribute, LinkFlags};
-use rtnetlink::packet_route::route::{RouteAddress, RouteAttribute, RouteMessage};
+use rtnetlink::packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteScope};
 use rtnetlink::{Handle, IpVersion, LinkUnspec, RouteMessageBuilder, new_connection};
 
 use crate::error::AddressError;
@@ -121,7 +121,49 @@ impl Links {
                 .map_err(|error| system("the interface cannot have its address", error))?;
             changed.push("the address");
         }
+        if !self.is_routed(link.index, address.trunc()).await? {
+            self.add_route(link.index, address).await?;
+            changed.push("the route");
+        }
         Ok(changed)
+    }
+
+    /// Whether this network is routed into the interface. The kernel does so when the address comes.
+    async fn is_routed(&self, index: u32, network: IpNet) -> Result<bool, AddressError> {
+        if network.prefix_len() == network.max_prefix_len() {
+            return Ok(true);
+        }
+        let routes = self.routes(network.addr().is_ipv4()).await?;
+        Ok(routes.iter().any(|route| destination(route) == Some((network, index))))
+    }
+
+    async fn add_route(&self, index: u32, address: IpNet) -> Result<(), AddressError> {
+        let message = match address {
+            IpNet::V4(v4) => RouteMessageBuilder::<Ipv4Addr>::new()
+                .destination_prefix(v4.network(), v4.prefix_len())
+                .pref_source(v4.addr())
+                .output_interface(index)
+                .scope(RouteScope::Link)
+                .build(),
+            IpNet::V6(v6) => RouteMessageBuilder::<Ipv6Addr>::new()
+                .destination_prefix(v6.network(), v6.prefix_len())
+                .output_interface(index)
+                .build(),
+        };
+        let added = self.handle.route().add(message).replace().execute().await;
+        added.map_err(|error| system("the mesh cannot be routed into the interface", error))
+    }
+
+    /// Deletes the interface, if it is there.
+    pub(crate) async fn delete(&self, interface: &str) {
+        let deleted = match self.link(interface).await {
+            Ok(link) => self.handle.link().del(link.index).execute().await,
+            Err(AddressError::NoInterface(_)) => return,
+            Err(error) => return tracing::warn!(%error, "the interface goes with the process"),
+        };
+        if let Err(error) = deleted {
+            tracing::warn!(%error, "the interface goes with the process");
+        }
     }
 
     async fn addresses(

@@ -2,11 +2,12 @@
 //! packets, and a write takes many packets and hands them on coalesced.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::Path;
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::libc;
 use tun_rs::{DeviceBuilder, GROTable, IDEAL_BATCH_SIZE, SyncDevice, VIRTIO_NET_HDR_LEN};
 
 use crate::error::OpenError;
@@ -61,6 +62,10 @@ impl Tun {
             what: "the TUN interface cannot be read",
             source: error.into(),
         })?;
+        let_go_on_close(device.as_fd()).map_err(|source| OpenError::System {
+            what: "the TUN interface cannot be made to go with this process",
+            source,
+        })?;
         Ok(Self { device })
     }
 
@@ -87,6 +92,16 @@ fn open(interface: &str, offload: bool) -> io::Result<SyncDevice> {
         .offload(offload)
         .enable(false)
         .build_sync()
+}
+
+/// A leftover may have been made to last; from now on the interface goes when its last descriptor does.
+#[expect(unsafe_code, reason = "no crate in the tree clears the flag")]
+fn let_go_on_close(tun: BorrowedFd<'_>) -> io::Result<()> {
+    let none: libc::c_int = 0;
+    // SAFETY: TUNSETPERSIST takes its argument by value and touches no memory of ours; the descriptor is open, since it is
+    // borrowed.
+    Errno::result(unsafe { libc::ioctl(tun.as_raw_fd(), libc::TUNSETPERSIST as _, none) })?;
+    Ok(())
 }
 
 fn exists(interface: &str) -> bool {

@@ -3,11 +3,12 @@
 
 use std::io::{self, IoSliceMut};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
+use nix::libc;
 use quinn_udp::{RecvMeta, Transmit, UdpSockRef, UdpSocketState};
 use socket2::{Domain, Protocol, Socket, Type};
 
@@ -26,6 +27,9 @@ const BUFFER: usize = 7 << 20;
 
 /// How long a full send buffer is waited for before the datagrams are dropped, as any full queue would drop them.
 const FULL_LIMIT: Duration = Duration::from_millis(20);
+
+/// How many ports are tried when the kernel chooses.
+const CHOICES: usize = 8;
 
 /// Errors of sockets are counted always and logged this seldom.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
@@ -57,6 +61,18 @@ pub(crate) struct Sockets {
 impl Sockets {
     /// Binds `port`, or one that the kernel chooses for 0.
     pub(crate) fn bind(port: u16) -> Result<Self, OpenError> {
+        // What the kernel chooses is free in IPv4, and may be taken in IPv6.
+        let mut bound = Self::bind_both(port);
+        for _ in 1..CHOICES {
+            if port != 0 || !matches!(bound, Err(OpenError::PortTaken(_))) {
+                break;
+            }
+            bound = Self::bind_both(port);
+        }
+        bound
+    }
+
+    fn bind_both(port: u16) -> Result<Self, OpenError> {
         let failed = |error: io::Error| match error.kind() {
             io::ErrorKind::AddrInUse => OpenError::PortTaken(port),
             _ => OpenError::System {
@@ -115,6 +131,17 @@ impl Udp {
         }
         socket.bind(&address.into())?;
         let state = UdpSocketState::new((&socket).into())?;
+        // What does not fit a narrow path arrives in fragments rather than not at all, as with the kernel's WireGuard.
+        let (level, option, value) = if address.is_ipv6() {
+            (
+                libc::IPPROTO_IPV6,
+                libc::IPV6_MTU_DISCOVER,
+                libc::IPV6_PMTUDISC_DONT,
+            )
+        } else {
+            (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DONT)
+        };
+        set_option(socket.as_fd(), level, option, value)?;
         // Smaller buffers are slower, not wrong.
         let _ = socket.set_send_buffer_size(BUFFER);
         let _ = socket.set_recv_buffer_size(BUFFER);
@@ -185,9 +212,27 @@ impl AsFd for Udp {
     }
 }
 
+/// Sets a socket option whose value is a number.
+#[expect(unsafe_code, reason = "socket2 does not know the option")]
+fn set_option(
+    socket: BorrowedFd<'_>,
+    level: libc::c_int,
+    option: libc::c_int,
+    value: libc::c_int,
+) -> io::Result<()> {
+    let size = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: the kernel reads `size` bytes from the pointer, which is to a local of that size that outlives the call; the
+    // descriptor is open, since it is borrowed.
+    let result = unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, (&raw const value).cast(), size) };
+    Errno::result(result)?;
+    Ok(())
+}
+
+/// Whether a run was refused as such: no offload here (EIO, EINVAL), or each of its datagrams is larger than the path takes
+/// and would have to be fragmented (EMSGSIZE; EINVAL before Linux 6.13).
 fn offload_refused(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error().map(Errno::from_raw),
-        Some(Errno::EIO | Errno::EINVAL)
+        Some(Errno::EIO | Errno::EINVAL | Errno::EMSGSIZE)
     )
 }
