@@ -5,6 +5,7 @@
 //! recover its log first.
 
 use serde_json::{Value, json};
+use tokio::sync::Mutex;
 
 use crate::bucket::{Bucket, Condition};
 
@@ -27,6 +28,8 @@ pub(crate) struct Lease {
     ttl_ms: u64,
     /// One more than the record before it had.
     pub(crate) epoch: u64,
+    /// Whether the record is sealed. Held across each write, so that a renewal under way never reopens a sealed one.
+    sealed: Mutex<bool>,
 }
 
 impl Lease {
@@ -53,28 +56,41 @@ impl Lease {
             incarnation: incarnation.into(),
             ttl_ms,
             epoch,
+            sealed: Mutex::new(false),
         };
         lease.write(bucket, "open").await?;
         Ok(lease)
     }
 
+    /// Writes the record with a new expiry, unless it is sealed or somebody else's.
     pub(crate) async fn renew(&self, bucket: &Bucket) -> Result<Renewal, String> {
-        let record = bucket.get(&self.key).await?;
-        let record: Option<Value> = record.and_then(|object| serde_json::from_slice(&object.body).ok());
-        let owner = record
-            .as_ref()
-            .and_then(|record| record.get("standin_incarnation")?.as_str());
-        if owner.is_some_and(|owner| owner != self.incarnation) {
+        let sealed = self.sealed.lock().await;
+        if *sealed {
+            return Ok(Renewal::Renewed);
+        }
+        if self.is_replaced(bucket).await? {
             return Ok(Renewal::Replaced);
         }
         self.write(bucket, "open").await.map(|()| Renewal::Renewed)
     }
 
+    /// Writes the record as sealed; it is never renewed again.
     pub(crate) async fn seal(&self, bucket: &Bucket) -> Result<(), String> {
-        match self.renew(bucket).await? {
-            Renewal::Renewed => self.write(bucket, "sealed").await,
-            Renewal::Replaced => Err("the lease belongs to another process".into()),
+        let mut sealed = self.sealed.lock().await;
+        if self.is_replaced(bucket).await? {
+            return Err("the lease belongs to another process".into());
         }
+        *sealed = true;
+        self.write(bucket, "sealed").await
+    }
+
+    async fn is_replaced(&self, bucket: &Bucket) -> Result<bool, String> {
+        let record = bucket.get(&self.key).await?;
+        let record: Option<Value> = record.and_then(|object| serde_json::from_slice(&object.body).ok());
+        let owner = record
+            .as_ref()
+            .and_then(|record| record.get("standin_incarnation")?.as_str());
+        Ok(owner.is_some_and(|owner| owner != self.incarnation))
     }
 
     async fn write(&self, bucket: &Bucket, state: &str) -> Result<(), String> {

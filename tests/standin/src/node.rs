@@ -16,7 +16,7 @@ use crate::deploy::{self, Deployment};
 use crate::faults::Faults;
 use crate::lease::{Lease, Renewal};
 use crate::listeners;
-use crate::shutdown::{self, End};
+use crate::shutdown::{self, End, Signals};
 use crate::writes::Writes;
 
 /// Exit code of a node that lost its authority.
@@ -124,6 +124,7 @@ pub(crate) async fn run(settings: Settings, faults: Faults) -> Result<u8, String
     let ttl_ms = u64::try_from(settings.ttl.as_millis()).unwrap_or(u64::MAX);
     let lease = Lease::take(&bucket, &id, &advertise, &incarnation, ttl_ms).await?;
 
+    let mut signals = Signals::listen()?;
     println!(
         "celld listening on {public_address} (ownership={})",
         settings.location.url.scheme()
@@ -148,7 +149,7 @@ pub(crate) async fn run(settings: Settings, faults: Faults) -> Result<u8, String
     tokio::spawn(keep_lease(Arc::clone(&node)));
     tokio::spawn(follow_pointer(Arc::clone(&node)));
 
-    match shutdown::asked(&mut requests, &faults).await? {
+    match shutdown::asked(&mut signals, &mut requests, &faults).await {
         End::Fence(reason) => Ok(fenced(&reason)),
         End::Stop => {
             node.draining.store(true, Ordering::Relaxed);

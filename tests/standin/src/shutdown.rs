@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::faults::{Faults, POLL};
@@ -20,18 +20,32 @@ pub(crate) enum End {
     Fence(String),
 }
 
+/// SIGTERM and SIGINT. Listened for before the process says that it serves: whoever reads that may stop it at once.
+pub(crate) struct Signals {
+    term: Signal,
+    int: Signal,
+}
+
+impl Signals {
+    pub(crate) fn listen() -> Result<Self, String> {
+        let listen = |kind| signal(kind).map_err(|error| format!("signals: {error}"));
+        Ok(Self {
+            term: listen(SignalKind::terminate())?,
+            int: listen(SignalKind::interrupt())?,
+        })
+    }
+}
+
 /// Waits for the first reason to end.
-pub(crate) async fn asked(requests: &mut UnboundedReceiver<End>, faults: &Faults) -> Result<End, String> {
-    let listen = |kind| signal(kind).map_err(|error| format!("signals: {error}"));
-    let (mut term, mut int) = (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
+pub(crate) async fn asked(signals: &mut Signals, requests: &mut UnboundedReceiver<End>, faults: &Faults) -> End {
     loop {
         let end = tokio::select! {
-            _ = term.recv() => End::Stop,
-            _ = int.recv() => End::Stop,
+            _ = signals.term.recv() => End::Stop,
+            _ = signals.int.recv() => End::Stop,
             Some(end) = requests.recv() => end,
             () = tokio::time::sleep(POLL) => {
                 if faults.is_on("fence") {
-                    return Ok(End::Fence("the fault `fence` is on".into()));
+                    return End::Fence("the fault `fence` is on".into());
                 }
                 continue;
             }
@@ -39,7 +53,7 @@ pub(crate) async fn asked(requests: &mut UnboundedReceiver<End>, faults: &Faults
         if end == End::Stop && faults.is_on("ignore-term") {
             continue;
         }
-        return Ok(end);
+        return end;
     }
 }
 

@@ -60,8 +60,8 @@ impl Site {
             .env("CELLD_WATCH", self.path("state"));
         command
             .env("CELLD_NODE", "n-1")
-            .env("CELLD_TTL_MS", "300")
-            .env("CELLD_SHUTDOWN_TOTAL_MS", "1500")
+            .env("CELLD_TTL_MS", "3000")
+            .env("CELLD_SHUTDOWN_TOTAL_MS", "2500")
             .stdin(Stdio::null());
         command
     }
