@@ -133,11 +133,7 @@ impl Udp {
         let state = UdpSocketState::new((&socket).into())?;
         // What does not fit a narrow path arrives in fragments rather than not at all, as with the kernel's WireGuard.
         let (level, option, value) = if address.is_ipv6() {
-            (
-                libc::IPPROTO_IPV6,
-                libc::IPV6_MTU_DISCOVER,
-                libc::IPV6_PMTUDISC_DONT,
-            )
+            (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DONT)
         } else {
             (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DONT)
         };
@@ -214,12 +210,7 @@ impl AsFd for Udp {
 
 /// Sets a socket option whose value is a number.
 #[expect(unsafe_code, reason = "socket2 does not know the option")]
-fn set_option(
-    socket: BorrowedFd<'_>,
-    level: libc::c_int,
-    option: libc::c_int,
-    value: libc::c_int,
-) -> io::Result<()> {
+fn set_option(socket: BorrowedFd<'_>, level: libc::c_int, option: libc::c_int, value: libc::c_int) -> io::Result<()> {
     let size = size_of::<libc::c_int>() as libc::socklen_t;
     // SAFETY: the kernel reads `size` bytes from the pointer, which is to a local of that size that outlives the call; the
     // descriptor is open, since it is borrowed.

@@ -294,7 +294,9 @@ impl Process {
     pub(crate) fn peer(&mut self, node: &Node) -> PeerWords {
         let status = self.ask("status");
         let name = format!(" peer n-{} ", node.number);
-        let (_, said) = status.split_once(&name).unwrap_or_else(|| panic!("no {name} in {status}"));
+        let (_, said) = status
+            .split_once(&name)
+            .unwrap_or_else(|| panic!("no {name} in {status}"));
         PeerWords {
             endpoint: word(said, "endpoint").parse().ok(),
             handshake: word(said, "handshake").parse().ok(),

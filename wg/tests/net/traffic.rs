@@ -129,7 +129,10 @@ fn wg_shows_the_device_through_the_socket() {
     assert!(peer[4].parse::<u64>().unwrap() > 1_700_000_000, "{dump}");
     let set = run(&format!("wg set {name} listen-port 1"));
     assert!(!set.status.success(), "the registry says what the peers are");
-    assert!(at_a.try_ask(&format!("uapi {path}")).is_err(), "a live socket is not replaced");
+    assert!(
+        at_a.try_ask(&format!("uapi {path}")).is_err(),
+        "a live socket is not replaced"
+    );
     at_a.ask("close");
     assert!(!Path::new(&path).exists());
 }
