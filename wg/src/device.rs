@@ -23,6 +23,9 @@ use crate::uapi;
 /// How often endpoints that are names are looked up while their peer is not heard from.
 const RESOLVE_INTERVAL: Duration = Duration::from_secs(5);
 
+/// One of a device's threads.
+type Loop = fn(&Shared);
+
 /// What a device is.
 #[derive(Clone, Debug)]
 pub struct DeviceConfig {
@@ -116,7 +119,7 @@ impl Device {
             placed: Mutex::default(),
             config,
         };
-        let loops: [(&str, fn(&Shared)); 3] = [
+        let loops: [(&str, Loop); 3] = [
             ("wg-out", outbound::run),
             ("wg-in", inbound::run),
             ("wg-timers", timers::run),
@@ -190,8 +193,9 @@ impl Device {
     pub fn set_peers(&self, desired: impl IntoIterator<Item = PeerConfig>) -> Changes {
         let changes = changes(&self.shared.peers().configs(), desired);
         if !changes.is_empty() {
-            let added = self.shared.change_peers(&changes);
-            timers::greet(&self.shared, &added);
+            let concerned = self.shared.change_peers(&changes);
+            timers::greet(&self.shared, &concerned);
+            self.shared.names.notify_one();
         }
         changes
     }
@@ -326,8 +330,13 @@ async fn resolve_names(shared: Arc<Shared>) {
                     None => candidates.extend(tokio::net::lookup_host(endpoint).await.into_iter().flatten()),
                 }
             }
+            let was_known = peer.path().current(Instant::now()).is_some();
             peer.path().set_candidates(candidates, shared.mesh);
+            if !was_known {
+                timers::greet(&shared, std::slice::from_ref(peer));
+            }
         }
-        tokio::time::sleep(RESOLVE_INTERVAL).await;
+        // The time-out is the usual end: nothing was said.
+        let _ = tokio::time::timeout(RESOLVE_INTERVAL, shared.names.notified()).await;
     }
 }

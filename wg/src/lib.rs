@@ -4,6 +4,8 @@
 //! and a guard, tell it the peers, ask how it goes. In reading order: [`mesh`] decides and is pure; [`session`] is the
 //! only user of boringtun; [`io`] moves packets; [`uapi`] answers `wg show`.
 
+#![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that cannot go on fails"))]
+
 mod device;
 mod error;
 pub mod io;

@@ -4,7 +4,7 @@
 
 use std::fmt::Write as _;
 use std::io;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -44,6 +44,11 @@ pub(crate) fn listen(path: &Path) -> io::Result<Listening> {
         Ok(_) => return Err(io::ErrorKind::AddrInUse.into()),
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {}
         Err(error) => return Err(error),
+    }
+    // Any file refuses a connection, and only a socket is a leftover of such as we are.
+    match std::fs::symlink_metadata(path) {
+        Ok(found) if !found.file_type().is_socket() => return Err(io::ErrorKind::AlreadyExists.into()),
+        _ => {}
     }
     // Under another name until nobody else can open it.
     let mut fresh = path.as_os_str().to_owned();
@@ -191,10 +196,8 @@ mod tests {
         drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
         drop(listen(&path).unwrap());
         std::fs::write(&path, "no socket").unwrap();
-        assert!(
-            listen(&path).is_err() || path.exists(),
-            "what is no socket is not ours to replace"
-        );
+        assert!(listen(&path).is_err(), "what is no socket is not ours to replace");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "no socket");
         std::fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -14,7 +14,7 @@ use super::shared::{Peer, Peers, Shared};
 use super::tun::{BATCH, HEADROOM, LARGEST};
 use super::udp::Udp;
 use crate::mesh::packet::{self, Message};
-use crate::session::{HANDSHAKE_ROOM, Initiator, Output, peer_index};
+use crate::session::{HANDSHAKE_ROOM, Initiator, OVERHEAD, Output, Session, peer_index};
 
 /// Messages that one call can receive, each of up to 64 KiB of coalesced datagrams.
 const MESSAGES: usize = 16;
@@ -147,13 +147,17 @@ fn take_data(
     let room = delivery.room(datagram.len());
     let opened = match peer.session().open(from.ip(), datagram, &mut room[HEADROOM..]) {
         Output::Tunnel(packet, source) => Some((packet.len(), source)),
-        // A keepalive.
+        // A keepalive; the first one confirms a session that the peer began, and packets may be waiting for that.
         Output::Nothing => None,
         Output::Network(_) | Output::Refused => return shared.counters.refused.add(1),
     };
     peer.received.add(datagram.len() as u64);
     peer.path().on_heard(from, now);
-    let Some((size, source)) = opened else { return };
+    let Some((size, source)) = opened else {
+        let mut waiting = Vec::new();
+        take_waiting(&mut peer.session(), &mut vec![0; LARGEST + OVERHEAD], &mut waiting);
+        return answer(shared, peer, from, &waiting);
+    };
     // What a peer may send from is what it is sent for (WireGuard paper, section 2).
     if !peers.for_address(source).is_some_and(|owner| Arc::ptr_eq(owner, peer)) {
         return shared.counters.wrong_source.add(1);
@@ -166,7 +170,7 @@ fn take_data(
 }
 
 fn take_handshake(shared: &Shared, peer: &Peer, from: SocketAddr, datagram: &[u8], message: Message, now: Instant) {
-    let mut room = vec![0; LARGEST];
+    let mut room = vec![0; LARGEST + OVERHEAD];
     let mut answers: Vec<Vec<u8>> = Vec::new();
     {
         let mut session = peer.session();
@@ -184,17 +188,26 @@ fn take_handshake(shared: &Shared, peer: &Peer, from: SocketAddr, datagram: &[u8
             peer.received.add(datagram.len() as u64);
             peer.path().on_heard(from, now);
         }
-        while matches!(message, Message::Response(_))
-            && let Output::Network(waiting) = session.waiting(&mut room)
-        {
-            answers.push(waiting.to_vec());
+        if matches!(message, Message::Response(_)) {
+            take_waiting(&mut session, &mut room, &mut answers);
         }
     }
+    answer(shared, peer, from, &answers);
+}
+
+/// What waited for a session, encrypted.
+fn take_waiting(session: &mut Session, room: &mut [u8], waiting: &mut Vec<Vec<u8>>) {
+    while let Output::Network(datagram) = session.waiting(room) {
+        waiting.push(datagram.to_vec());
+    }
+}
+
+/// Answers go where the question came from.
+fn answer(shared: &Shared, peer: &Peer, from: SocketAddr, answers: &[Vec<u8>]) {
     for answer in answers {
-        // Answers go where the question came from.
         peer.sent.add(answer.len() as u64);
         shared
             .sockets
-            .send(from, &answer, answer.len(), &shared.counters.udp_errors);
+            .send(from, answer, answer.len(), &shared.counters.udp_errors);
     }
 }

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Instant;
 
 use ipnet::IpNet;
+use tokio::sync::Notify;
 
 use super::counters::{Counter, Counters};
 use super::tun::Tun;
@@ -28,6 +29,8 @@ pub(crate) struct Peer {
     pub(crate) index: u32,
     pub(crate) session: Mutex<Session>,
     pub(crate) path: Mutex<Path>,
+    /// The first message of the last handshake that was begun, for the candidates that have not had it yet.
+    initiation: Mutex<Vec<u8>>,
     pub(crate) received: Counter,
     pub(crate) sent: Counter,
 }
@@ -45,11 +48,20 @@ impl Peer {
     /// Where a message that a session gave goes: the first message of a handshake may try another candidate.
     pub(crate) fn target(&self, datagram: &[u8], now: Instant) -> Option<SocketAddr> {
         let mut path = self.path();
-        if datagram.first() == Some(&1) {
-            path.on_initiation(now)
-        } else {
-            path.current(now)
+        if datagram.first() != Some(&1) {
+            return path.current(now);
         }
+        let mut initiation = self.initiation.lock().unwrap_or_else(PoisonError::into_inner);
+        initiation.clear();
+        initiation.extend_from_slice(datagram);
+        path.on_initiation(now)
+    }
+
+    /// The first message of a handshake that is without an answer, and the next candidate to send it to.
+    fn further(&self, now: Instant) -> Option<(Vec<u8>, SocketAddr)> {
+        let to = self.path().on_silence(now)?;
+        let initiation = self.initiation.lock().unwrap_or_else(PoisonError::into_inner);
+        Some((initiation.clone(), to))
     }
 }
 
@@ -108,6 +120,8 @@ pub(crate) struct Shared {
     pub(crate) mesh: IpNet,
     pub(crate) counters: Counters,
     pub(crate) stop: Stop,
+    /// Told when there may be new names to look up.
+    pub(crate) names: Notify,
     peers: RwLock<Arc<Peers>>,
     next_index: AtomicU64,
 }
@@ -121,6 +135,7 @@ impl Shared {
             mesh,
             counters: Counters::default(),
             stop: Stop::new()?,
+            names: Notify::new(),
             peers: RwLock::default(),
             next_index: AtomicU64::new(0),
         })
@@ -131,27 +146,28 @@ impl Shared {
         self.peers.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Carries out changes. Peers that come are returned, so that handshakes with them can begin.
+    /// Carries out changes. Peers that come or can be reached otherwise are returned, so that handshakes can begin.
     pub(crate) fn change_peers(&self, changes: &Changes) -> Vec<Arc<Peer>> {
         let mut guard = self.peers.write().unwrap_or_else(PoisonError::into_inner);
         let mut by_name = guard.by_name.clone();
         for name in &changes.remove {
             by_name.remove(name);
         }
-        let mut added = Vec::new();
+        let mut concerned = Vec::new();
         for config in &changes.add {
             let peer = Arc::new(self.new_peer(config));
-            added.push(peer.clone());
+            concerned.push(peer.clone());
             by_name.insert(config.name.clone(), (config.clone(), peer));
         }
         for config in &changes.amend {
             if let Some(entry) = by_name.get_mut(&config.name) {
                 entry.0 = config.clone();
                 entry.1.path().set_candidates(literal(&config.endpoints), self.mesh);
+                concerned.push(entry.1.clone());
             }
         }
         *guard = Arc::new(Peers::of(by_name));
-        added
+        concerned
     }
 
     fn new_peer(&self, config: &PeerConfig) -> Peer {
@@ -167,8 +183,18 @@ impl Shared {
             index,
             session: Mutex::new(self.handshakes.session(config.public_key, config.keepalive, index)),
             path: Mutex::new(path),
+            initiation: Mutex::default(),
             received: Counter::default(),
             sent: Counter::default(),
+        }
+    }
+
+    /// Sends the first message of a handshake that nobody has answered to one more of the peer's candidates.
+    pub(crate) fn send_further(&self, peer: &Peer, now: Instant) {
+        if let Some((datagram, to)) = peer.further(now) {
+            peer.sent.add(datagram.len() as u64);
+            self.sockets
+                .send(to, &datagram, datagram.len(), &self.counters.udp_errors);
         }
     }
 

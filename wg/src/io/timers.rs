@@ -23,6 +23,9 @@ pub(crate) fn run(shared: &Shared) {
         }
         let now = Instant::now();
         for (_, peer) in shared.peers().all() {
+            if ticks.is_multiple_of(A_SECOND) {
+                shared.send_further(peer, now);
+            }
             let mut room = [0; HANDSHAKE_ROOM];
             let message = match peer.session().tick(&mut room) {
                 Output::Network(message) => message.to_vec(),
@@ -33,11 +36,15 @@ pub(crate) fn run(shared: &Shared) {
     }
 }
 
-/// Begins handshakes with peers that just came.
+/// Begins handshakes with peers that just came, or came to have an address, and are not heard from.
 pub(crate) fn greet(shared: &Shared, peers: &[Arc<Peer>]) {
     let now = Instant::now();
     for peer in peers {
-        if peer.path().current(now).is_none() {
+        let skip = {
+            let path = peer.path();
+            path.is_heard(now) || path.current(now).is_none()
+        };
+        if skip {
             continue;
         }
         let mut room = [0; HANDSHAKE_ROOM];

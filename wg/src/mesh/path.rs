@@ -18,8 +18,10 @@ pub struct Path {
     candidates: Vec<SocketAddr>,
     next: usize,
     heard: Option<(SocketAddr, Instant)>,
-    /// Whether the last handshake that was begun got an answer.
+    /// Whether the last handshake that was begun is still without an answer.
     unanswered: bool,
+    /// How many addresses its first message was sent to.
+    tried: usize,
 }
 
 impl Path {
@@ -34,7 +36,8 @@ impl Path {
         }
         if fresh != self.candidates {
             self.candidates = fresh;
-            self.next = 0;
+            // The next try is the first candidate's; after an unanswered one, the place is counted up before it is used.
+            self.next = if self.unanswered { usize::MAX } else { 0 };
         }
     }
 
@@ -62,21 +65,31 @@ impl Path {
         }
         let target = self.current(now);
         self.unanswered = true;
+        self.tried = 1;
         target
     }
 
+    /// Where else to send the first message of a handshake that has had no answer for a while; each address gets it once.
+    /// So a peer with several candidates is found in seconds and not in as many handshakes.
+    pub fn on_silence(&mut self, now: Instant) -> Option<SocketAddr> {
+        if !self.unanswered || self.is_heard(now) || self.tried >= self.known().count() {
+            return None;
+        }
+        self.tried += 1;
+        self.next = self.next.wrapping_add(1);
+        self.candidate()
+    }
+
+    /// The candidates, and the address that the peer was last heard at when it is none of them.
+    fn known(&self) -> impl Iterator<Item = SocketAddr> {
+        let heard = self.heard.map(|(source, _)| source);
+        let heard = heard.filter(|source| !self.candidates.contains(source));
+        self.candidates.iter().copied().chain(heard)
+    }
+
     fn candidate(&self) -> Option<SocketAddr> {
-        let known: Vec<SocketAddr> = self
-            .candidates
-            .iter()
-            .copied()
-            .chain(
-                self.heard
-                    .map(|(source, _)| source)
-                    .filter(|source| !self.candidates.contains(source)),
-            )
-            .collect();
-        known.get(self.next.checked_rem(known.len())?).copied()
+        let place = self.next.checked_rem(self.known().count())?;
+        self.known().nth(place)
     }
 
     /// Whether the peer has been heard from lately.
@@ -109,6 +122,34 @@ mod tests {
         let now = Instant::now();
         let tried: Vec<_> = (0..5).map(|_| path.on_initiation(now).unwrap().port()).collect();
         assert_eq!(tried, [1, 2, 1, 2, 1]);
+    }
+
+    #[test]
+    fn in_silence_every_candidate_gets_a_handshake_s_first_message_once() {
+        let mut path = path(&["192.168.1.1:1", "192.168.1.2:2", "192.168.1.3:3"]);
+        let now = Instant::now();
+        assert_eq!(path.on_silence(now), None, "nothing was begun");
+        for _ in 0..2 {
+            assert_eq!(path.on_initiation(now).unwrap().port(), 1);
+            assert_eq!(path.on_silence(now).unwrap().port(), 2);
+            assert_eq!(path.on_silence(now).unwrap().port(), 3);
+            assert_eq!(path.on_silence(now), None, "each had its chance");
+        }
+        path.on_initiation(now);
+        path.on_heard(address("192.168.1.3:3"), now);
+        assert_eq!(path.on_silence(now), None, "it was answered");
+    }
+
+    #[test]
+    fn new_candidates_begin_with_the_first() {
+        let mut path = path(&["192.168.1.1:1"]);
+        let now = Instant::now();
+        path.on_initiation(now);
+        path.set_candidates(
+            [address("192.168.1.8:8"), address("192.168.1.9:9")],
+            "10.88.0.0/16".parse().unwrap(),
+        );
+        assert_eq!(path.on_initiation(now).unwrap().port(), 8);
     }
 
     #[test]

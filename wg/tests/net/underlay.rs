@@ -19,8 +19,6 @@ fn traffic_goes_on_when_the_underlay_address_changes() {
     copy(b, a, 1_000_000);
     assert_eq!(at_b.peer(a).endpoint, "172.31.0.101:51820".parse().ok());
     assert_eq!(at_a.peer(b).handshake, before, "the session is the same");
-    // From one family to the other, which needs a handshake that the mover begins.
-    at_a.ask(&b.as_peer("[fd31::2]:51820"));
 }
 
 #[test]
@@ -67,6 +65,42 @@ fn a_candidate_that_is_dead_does_not_stick() {
     at_a.ask(&b.as_peer(&format!("10.88.0.2:51820,172.31.0.77:51820,{}", b.endpoint())));
     a.reaches(b);
     assert_eq!(at_a.peer(b).endpoint, b.endpoint().parse().ok());
+}
+
+#[test]
+fn what_waits_at_the_end_that_knows_no_endpoint_goes_out_when_the_other_calls() {
+    if !permitted() {
+        return;
+    }
+    let lab = Lab::new(2);
+    let (a, b) = (&lab.nodes[0], &lab.nodes[1]);
+    let (mut at_a, mut at_b) = (a.device(), b.device());
+    at_b.ask(&a.as_peer("-"));
+    let (pinging, address) = (b.clone(), a.tunnel());
+    // Less than the time after which its own handshake would be tried again.
+    let ping = std::thread::spawn(move || pinging.run(&format!("ping -c 1 -W 4 -n {address}")));
+    wait_for("a packet that waits", || at_b.number("no_endpoint") > 0);
+    at_a.ask(&b.as_peer(&b.endpoint()));
+    assert!(ping.join().unwrap().status.success());
+}
+
+#[test]
+fn an_endpoint_may_be_a_name() {
+    if !permitted() {
+        return;
+    }
+    let lab = Lab::new(2);
+    let (a, b) = (&lab.nodes[0], &lab.nodes[1]);
+    // `ip netns exec` shows the files of this folder in place of the machine's.
+    let folder = std::path::PathBuf::from(format!("/etc/netns/{}", a.namespace));
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("hosts"), "172.31.0.2 far.test\n").unwrap();
+    let (mut at_a, mut at_b) = (a.device(), b.device());
+    at_b.ask(&a.as_peer("-"));
+    at_a.ask(&b.as_peer("far.test:51820"));
+    wait_for("a handshake", || at_a.peer(b).handshake.is_some());
+    assert_eq!(at_a.peer(b).endpoint, b.endpoint().parse().ok());
+    std::fs::remove_dir_all(&folder).unwrap();
 }
 
 #[test]
