@@ -47,7 +47,7 @@ fn parse<T: DeserializeOwned>(body: &str) -> Result<T, String> {
     serde_path_to_error::deserialize(deserializer).map_err(|error| {
         let path = error.path().to_string();
         let inner = error.into_inner();
-        if path == "." {
+        if matches!(path.as_str(), "." | "?") {
             inner.to_string()
         } else {
             format!("{path}: {inner}")
@@ -63,7 +63,7 @@ pub(super) fn encode(held: Option<&Held>, record: &Record, write_id: &str) -> St
         .unwrap_or_default();
     let before = held.map(|held| fields(&held.record)).unwrap_or_default();
     for (name, value) in fields(record) {
-        if !body.contains_key(&name) || before.get(&name) != Some(&value) {
+        if before.get(&name) != Some(&value) {
             body.insert(name, value);
         }
     }

@@ -110,3 +110,6 @@ impl Registry {
         Ok(Some(Wrote::Lost(Some(found))))
     }
 }
+
+#[cfg(test)]
+mod tests;
