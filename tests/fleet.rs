@@ -258,17 +258,14 @@ fn a_neighbour_on_the_underlay_gets_in_nowhere() {
             .is_err()
     );
 
-    // It is the guard that keeps the neighbour from the runtime, and the bound device that keeps it from the API.
-    victim.run("nft", &["delete", "table", "inet", "scafo_scafo0"]).ok();
-    let got_in = dial(&neighbour);
-    assert!(
-        health(&neighbour, first).is_none(),
-        "the API is bound to the tunnel's devices as well"
-    );
-    assert!(
-        got_in,
-        "without the guard the neighbour gets in, or this test proves nothing"
-    );
+    // It is the guard that keeps the neighbour from the runtime, or this test proves nothing; it is mended so soon that
+    // the neighbour may need a few tries. The bound device keeps it from the API even then.
+    eventually(SOON, "the neighbour to get in without the guard", || {
+        victim.run("nft", &["delete", "table", "inet", "scafo_scafo0"]);
+        let got_in = dial(&neighbour);
+        assert!(health(&neighbour, first).is_none(), "the neighbour reaches the API");
+        got_in.then_some(())
+    });
     eventually(SOON, "the guard to be mended", || (!dial(&neighbour)).then_some(()));
     assert!(health(&fleet.nodes[1].machine, first).is_some() && health(victim, second).is_some());
     drop(runtime);
