@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value};
 
 use super::settings::{Kind, SETTINGS, Setting, setting_of};
-use super::values::{self, Raw};
+use super::values::{self, Raw, WrongParts};
 use super::{
     ApiSettings, BucketSettings, Config, CoordinatorSettings, Effective, Fault, Faults, Loaded, NodeSettings, Origin,
     RegistrySettings, RuntimeSettings, Sourced, WireguardSettings,
@@ -285,7 +285,7 @@ impl Layers<'_> {
     fn collection<T: Default>(
         &mut self,
         key: &'static str,
-        parse: fn(&Raw) -> (T, Vec<(String, String)>),
+        parse: fn(&Raw) -> (T, WrongParts),
         show: fn(&T) -> String,
     ) -> Sourced<T> {
         let found = setting_of(key).and_then(|setting| Some((setting, self.find(setting)?)));

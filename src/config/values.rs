@@ -25,6 +25,9 @@ pub(super) enum Raw {
     Json(Value),
 }
 
+/// The parts of a list that cannot be used, each as it stands and with the reason.
+pub(super) type WrongParts = Vec<(String, String)>;
+
 impl Raw {
     /// As people wrote it. No setting is a secret: credentials are the environment's and the machine's affair.
     pub(super) fn shown(&self) -> String {
@@ -58,7 +61,7 @@ impl Raw {
     }
 
     /// Labels, and every pair that is none with the reason.
-    pub(super) fn pairs(&self) -> (Labels, Vec<(String, String)>) {
+    pub(super) fn pairs(&self) -> (Labels, WrongParts) {
         let mut labels = Labels::new();
         let mut wrong = Vec::new();
         let pairs: Vec<Result<(String, String), (String, String)>> = match self {
@@ -91,7 +94,7 @@ impl Raw {
     }
 
     /// Endpoints, and every one that is none with the reason.
-    pub(super) fn endpoints(&self) -> (Vec<String>, Vec<(String, String)>) {
+    pub(super) fn endpoints(&self) -> (Vec<String>, WrongParts) {
         let all: Vec<Result<String, (String, String)>> = match self {
             Self::Flags(values) => values.iter().cloned().map(Ok).collect(),
             Self::Variable(value) => value.split(',').map(|part| Ok(part.trim().to_owned())).collect(),
