@@ -45,7 +45,11 @@ pub async fn sail(loaded: Loaded) -> Result<()> {
     let _lock = state.lock()?;
     // An identity that cannot be read is found out before an interface or a port is taken; a new one is made after that,
     // so that a machine whose port is taken does not get a name for nothing.
-    NodeIdentity::load(&state)?;
+    let stored = NodeIdentity::load(&state)?;
+    let tunnel = match tunnel {
+        Some(tunnel) if tunnel.claimed && becomes_another(&config, stored.as_ref()) => Some(renew(&tunnel, &state)?),
+        tunnel => tunnel,
+    };
     let mesh = match tunnel.clone() {
         Some(tunnel) => Some(Arc::new(start_mesh(&config, &state, tunnel).await?)),
         None => None,
@@ -84,6 +88,24 @@ fn decide(loaded: Loaded, tunnel: Result<Option<TunnelState>>) -> Result<(Config
     let exposure = faults.into_result(exposure)?;
     let exposure = exposure.map_err(|()| Error::internal("a transport was refused without a reason"))?;
     Ok((config, exposure, tunnel))
+}
+
+/// Whether this boot makes the machine a node that it was not before.
+fn becomes_another(config: &Config, stored: Option<&NodeIdentity>) -> bool {
+    match (stored, &config.node.id.value) {
+        (None, _) => true,
+        (Some(stored), Some(pinned)) => stored.id() != pinned,
+        (Some(_), None) => false,
+    }
+}
+
+fn renew(tunnel: &TunnelState, state: &StateDir) -> Result<TunnelState> {
+    let renewed = tunnel.renew(state)?;
+    tracing::warn!(
+        "this machine becomes another node, so its tunnel gets a new key, and {} stays the old node's",
+        tunnel.address
+    );
+    Ok(renewed)
 }
 
 async fn probe_celld(config: &Config) -> Result<Celld> {

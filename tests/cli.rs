@@ -83,6 +83,32 @@ fn every_setting_is_shown_with_its_origin() {
 }
 
 #[test]
+fn a_listing_without_a_bucket_says_so_and_makes_nothing() {
+    let refused = |variables: &[(&str, &str)]| {
+        let output = scafo(&["fleet", "nodes"], variables);
+        assert!(output.stdout.is_empty());
+        format!(
+            "{}exit code {}",
+            String::from_utf8_lossy(&output.stderr),
+            output.status.code().unwrap()
+        )
+    };
+    insta::assert_snapshot!(refused(&[]), @"
+    error[invalid-input]: no bucket is named, and this machine has none of its own
+      bucket.url = unset (from default)
+    help: name the fleet's bucket: --bucket s3://NAME, or SCAFO_BUCKET
+    exit code 2
+    ");
+    insta::assert_snapshot!(refused(&[("SCAFO_BUCKET", "dir:/nonesuch/bucket")]), @"
+    error[not-found]: there is no such directory
+      bucket.url = dir:/nonesuch/bucket (from SCAFO_BUCKET)
+    help: name the fleet's bucket: --bucket, or SCAFO_BUCKET
+    exit code 5
+    ");
+    assert!(!std::path::Path::new("/nonesuch").exists());
+}
+
+#[test]
 fn completions_and_man_pages_come_from_the_same_definition() {
     for shell in ["bash", "zsh", "fish"] {
         assert!(

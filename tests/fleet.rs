@@ -40,7 +40,9 @@ impl Fleet {
             fleet.daemons.push(node.sail(&["--node-id", &format!("n-{number}")]));
             fleet.nodes.push(node);
         }
-        fleet.wait_for(&vec!["live"; count]);
+        if count > 0 {
+            fleet.wait_for(&vec!["live"; count]);
+        }
         fleet
     }
 
@@ -322,6 +324,38 @@ fn wrong_credentials_and_a_missing_bucket_are_said_plainly() {
     insta::assert_snapshot!("wrong-secret", refused("AWS_SECRET_ACCESS_KEY", "wrong"));
     insta::assert_snapshot!("wrong-key", refused("AWS_ACCESS_KEY_ID", "wrong"));
     insta::assert_snapshot!("missing-bucket", refused("SCAFO_BUCKET", "s3://nonesuch"));
+}
+
+#[test]
+fn a_machine_under_another_id_is_another_node_with_a_tunnel_of_its_own() {
+    let mut fleet = Fleet::new(2);
+    let before = fleet.addresses();
+    fleet.daemons[1].terminate();
+    fleet.daemons[1].wait_exit(SOON);
+    fleet.daemons[1] = fleet.nodes[1].sail(&["--node-id", "n-3"]);
+    fleet.wait_for(&["live", "draining", "live"]);
+    let [first, second, third] = fleet.addresses()[..] else {
+        panic!()
+    };
+    assert_eq!([first, second], before[..]);
+    assert_ne!(third, second);
+    eventually(SOON, "the new node to answer", || {
+        health(&fleet.nodes[0].machine, third)
+    });
+}
+
+#[test]
+fn a_mesh_over_ipv6_addresses() {
+    let mut fleet = Fleet::new(0);
+    for number in 1..=2 {
+        let node = fleet.node(&format!("m{number}"));
+        node.wg_init(&["--fleet-network", "fd88::/64"]).ok();
+        fleet.daemons.push(node.sail(&["--node-id", &format!("n-{number}")]));
+        fleet.nodes.push(node);
+    }
+    fleet.wait_for(&["live"; 2]);
+    assert!(fleet.addresses().iter().all(IpAddr::is_ipv6));
+    fleet.assert_all_reach_all();
 }
 
 #[test]

@@ -148,6 +148,21 @@ fn wireguard(
             help: Some("make the key: scafo wg init".to_owned()),
         });
     }
+    if let Some(TunnelFacts { network, .. }) = tunnel
+        && config.network.origin != super::Origin::Default
+        && config.network.value.trunc() != network.trunc()
+    {
+        let field = Field::new("fleet.network", config.network.value)
+            .from(&config.network.origin)
+            .because(format!("wireguard.json is for {network}"));
+        let help =
+            Some("leave fleet.network out, or make the tunnel anew in the right network: scafo wg init".to_owned());
+        faults.add(Fault {
+            summary: "this machine's tunnel is for another mesh network",
+            field,
+            help,
+        });
+    }
     for field in fields {
         let help = Some(format!("leave {} out: it follows the tunnel", field.key));
         match (field.address(), tunnel) {

@@ -162,6 +162,22 @@ impl TunnelState {
         Ok(tunnel)
     }
 
+    /// A fresh key, and with it a fresh derived address, for a machine that has become another node: the fleet knows the
+    /// old key and the old address as those of the node that it was.
+    pub fn renew(&self, state: &StateDir) -> Result<Self> {
+        let private_key = new_key()?;
+        let derived = derive_address(PublicKey::from(&private_key).as_bytes(), self.network, 0);
+        let address = if self.stated { self.address } else { derived };
+        let renewed = Self {
+            private_key,
+            address,
+            claimed: false,
+            ..self.clone()
+        };
+        renewed.save(state)?;
+        Ok(renewed)
+    }
+
     /// Remembers that the fleet knows this node by `address`.
     pub fn save_claim(&self, state: &StateDir, address: IpAddr) -> Result<()> {
         Self {
@@ -269,6 +285,19 @@ mod tests {
         assert_ne!(rotated.public_key(), made.public_key());
         assert_eq!(rotated.address.to_string(), "10.88.7.7");
         assert!(rotated.claimed);
+    }
+
+    #[test]
+    fn another_node_on_the_same_machine_starts_with_a_fresh_key() {
+        let (_folder, state) = state();
+        let made = TunnelState::init(&state, wanted()).unwrap();
+        made.save_claim(&state, made.address).unwrap();
+        let renewed = TunnelState::load(&state).unwrap().unwrap().renew(&state).unwrap();
+        assert_ne!(renewed.public_key(), made.public_key());
+        assert_ne!(renewed.address, made.address);
+        assert!(!renewed.claimed);
+        let back = TunnelState::load(&state).unwrap().unwrap();
+        assert_eq!(back.public_key(), renewed.public_key());
     }
 
     #[test]

@@ -160,6 +160,16 @@ fn wireguard_without_a_key_and_everything_else_that_is_wrong_with_it() {
 }
 
 #[test]
+fn a_stated_network_that_is_not_the_tunnel_s() {
+    insta::assert_snapshot!(refusal(&[BUCKET, ("fleet.network", "10.99.0.0/16")], Some(tunnel())), @"
+    error[invalid-input]: this machine's tunnel is for another mesh network
+      fleet.network = 10.99.0.0/16 (from --fleet-network): wireguard.json is for 10.88.0.0/16
+    help: leave fleet.network out, or make the tunnel anew in the right network: scafo wg init
+    ");
+    assert!(resolved(&[BUCKET, ("fleet.network", "10.88.7.7/16")], Some(tunnel())).is_ok());
+}
+
+#[test]
 fn private_without_an_address() {
     insta::assert_snapshot!(refusal(&[BUCKET, ("node.transport", "private")], None), @"
     error[invalid-input]: the private transport registers this host's address on that network
