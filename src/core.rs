@@ -7,6 +7,7 @@ pub mod address;
 pub mod backoff;
 pub mod fleet_time;
 pub mod guards;
+pub mod lease;
 pub mod listing;
 pub mod liveness;
 pub mod node;
