@@ -12,6 +12,8 @@ pub mod listing;
 pub mod liveness;
 pub mod node;
 pub mod peers;
+pub mod placement;
 pub mod records;
+pub mod selector;
 pub mod types;
 pub mod version;
