@@ -89,6 +89,10 @@ fn run(verb: Verb) -> Result<()> {
             let config = load(settings.values).require()?;
             block_on(fleet::nodes::run(&config, json, watch))
         }
+        Verb::Fleet(FleetVerb::Lease { json, settings }) => {
+            let config = load(settings.values).require()?;
+            block_on(fleet::lease::run(&config, json))
+        }
         Verb::Config(ConfigVerb::Show { json, settings }) => config_show::run(load(settings.values), json),
         Verb::Generate(GenerateVerb::Completions { shell }) => {
             generate::completions(Cli::command(), shell);

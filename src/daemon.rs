@@ -8,6 +8,7 @@ use crate::bucket;
 use crate::bucket::url::BucketUrl;
 use crate::config::transport::{self, Exposure, TunnelFacts};
 use crate::config::{Backend, Config, Loaded};
+use crate::core::lease::Timing;
 use crate::core::node::{Settings, TunnelSettings};
 use crate::core::records::{PublicKeyText, Versions};
 use crate::core::types::Transport;
@@ -19,7 +20,7 @@ use crate::registry::{self, Registry};
 use crate::runtime::version_probe::{self, Celld};
 use crate::state::identity::{Came, NodeIdentity};
 use crate::state::tunnel::TunnelState;
-use crate::state::{StateDir, mesh_cache};
+use crate::state::{StateDir, fence, mesh_cache};
 
 use self::actor::{Actor, Parts};
 use self::endpoints::Endpoints;
@@ -199,6 +200,11 @@ async fn run(
         liveness_window_ms: config.registry.liveness_window_ms.value,
         node_refresh_interval_ms: config.registry.node_refresh_interval_ms.value,
         hint_poll_interval_ms: config.registry.hint_poll_interval_ms.value,
+        lease: Timing {
+            ttl_ms: config.coordinator.lease_ttl_ms.value,
+            renew_ms: config.coordinator.renew_interval_ms.value,
+        },
+        highest_fence: fence::load(state)?,
         seed: u64::from_le_bytes(random::bytes()?),
     };
     let registry = Arc::new(Registry::new(bucket, Arc::new(SystemClock), Some(Arc::new(identity))));
@@ -211,6 +217,7 @@ async fn run(
         api_port,
         mesh,
         endpoints,
+        state: state.clone(),
         celld,
     })
     .run()

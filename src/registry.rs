@@ -6,14 +6,15 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::Mutex;
 
 use crate::bucket::probe::{self, Fault};
 use crate::bucket::{Bucket, BucketError, Reply, StoreTime};
 use crate::core::fleet_time::Sample;
-use crate::core::node::{Answer, Request, Trouble};
-use crate::core::records::Key;
+use crate::core::node::{Answer, Request, Trouble, Wrote};
+use crate::core::records::{Held, Key};
 use crate::core::types::BootMs;
 use crate::error::{Code, Error, Field};
 use crate::host::clock::Clock;
@@ -26,7 +27,7 @@ mod signature;
 mod view;
 mod write;
 
-pub use view::{NodesRead, read_nodes};
+pub use view::{NodesRead, read_lease, read_nodes};
 
 /// The registry of one installation, as one process uses it.
 pub struct Registry {
@@ -76,8 +77,27 @@ impl Registry {
         (answer, samples)
     }
 
+    /// The same for a request that is worth nothing after `limit`. What was sent by then may still land.
+    pub async fn answer_within(&self, request: Request, limit: Duration) -> (Answer, Vec<Sample>) {
+        let is_read = matches!(request, Request::Read(_));
+        match tokio::time::timeout(limit, self.answer(request)).await {
+            Ok(answered) => answered,
+            Err(_) => {
+                let trouble = Trouble::Transient(format!("no answer within {} s", limit.as_secs_f32()));
+                (
+                    if is_read {
+                        Answer::Read(Err(trouble))
+                    } else {
+                        Answer::Wrote(Wrote::Trouble(trouble))
+                    },
+                    Vec::new(),
+                )
+            }
+        }
+    }
+
     /// Reads one record.
-    async fn read(&self, key: &Key, samples: &mut Vec<Sample>) -> Result<Option<crate::core::records::Held>, Trouble> {
+    async fn read(&self, key: &Key, samples: &mut Vec<Sample>) -> Result<Option<Held>, Trouble> {
         let path = keys::path(key);
         let sent = self.clock.now().boot;
         let reply = self
@@ -85,10 +105,18 @@ impl Registry {
             .get(&path)
             .await
             .map_err(|error| trouble(&self.bucket.name(), error))?;
-        let object = self.noted(sent, reply, samples);
-        object
-            .map(|object| codec::decode(key, &object).map_err(|reason| unreadable(&path, &reason)))
-            .transpose()
+        let StoreTime {
+            date_ms,
+            last_modified_ms,
+        } = reply.time;
+        let Some(object) = self.noted(sent, reply, samples) else {
+            return Ok(None);
+        };
+        let held = codec::decode(key, &object).map_err(|reason| unreadable(&path, &reason))?;
+        let store_age_ms = date_ms
+            .zip(last_modified_ms)
+            .map(|(date, modified)| date.saturating_sub(modified));
+        Ok(Some(Held { store_age_ms, ..held }))
     }
 
     async fn probe(&self) -> Result<(), Trouble> {

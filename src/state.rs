@@ -14,6 +14,7 @@ use serde::de::DeserializeOwned;
 use crate::error::{Error, Field, Result};
 use crate::host::files;
 
+pub mod fence;
 pub mod identity;
 pub mod mesh_cache;
 pub mod tunnel;

@@ -358,6 +358,68 @@ fn a_mesh_over_ipv6_addresses() {
     fleet.assert_all_reach_all();
 }
 
+/// Who holds the lease, and at which fence.
+fn lease(node: &Node) -> (String, u64, String) {
+    let lease = node.run(&["fleet", "lease", "--json"]).ok().json();
+    let text = |key: &str| lease[key].as_str().unwrap_or_default().to_owned();
+    (
+        text("holder"),
+        lease["fence"].as_u64().unwrap_or_default(),
+        text("state"),
+    )
+}
+
+#[test]
+fn the_lease_is_held_by_one_and_moves_when_its_holder_leaves_or_dies() {
+    let mut fleet = Fleet::new(3);
+    let (first, fence, _) = eventually(SOON, "a holder", || {
+        Some(lease(&fleet.nodes[0])).filter(|lease| lease.2 == "held")
+    });
+    assert_eq!(fence, 1);
+    throughout(Duration::from_secs(4), "the holder stays", || {
+        lease(&fleet.nodes[0]).0 == first
+    });
+    let number = |id: &str| id.trim_start_matches("n-").parse::<usize>().unwrap() - 1;
+
+    fleet.daemons[number(&first)].terminate();
+    fleet.daemons[number(&first)].wait_exit(SOON);
+    assert!(
+        fleet.daemons[number(&first)]
+            .log()
+            .contains("holds the coordinator lease, fence 1")
+    );
+    let (second, fence, _) = eventually(SOON, "another holder", || {
+        Some(lease(&fleet.nodes[0])).filter(|lease| lease.0 != first && lease.2 == "held")
+    });
+    assert_eq!(fence, 2);
+
+    fleet.daemons[number(&second)].kill();
+    let (third, fence, _) = eventually(SOON, "a third holder", || {
+        Some(lease(&fleet.nodes[0])).filter(|lease| lease.0 != second && lease.2 == "held")
+    });
+    assert_eq!(fence, 3);
+    assert_ne!(third, first);
+}
+
+#[test]
+fn a_holder_that_is_stopped_for_longer_than_its_ttl_acts_no_more() {
+    let mut fleet = Fleet::new(2);
+    let (first, ..) = eventually(SOON, "a holder", || {
+        Some(lease(&fleet.nodes[0])).filter(|lease| lease.2 == "held")
+    });
+    let stopped = usize::from(first == "n-2");
+    fleet.daemons[stopped].pause();
+    let (second, fence, _) = eventually(SOON, "another holder", || {
+        Some(lease(&fleet.nodes[0])).filter(|lease| lease.0 != first && lease.2 == "held")
+    });
+    fleet.daemons[stopped].resume();
+    fleet.daemons[stopped].wait_log(SOON, "no longer holds the coordinator lease");
+    throughout(Duration::from_secs(4), "the new holder stays", || {
+        let (holder, now, _) = lease(&fleet.nodes[0]);
+        (holder.as_str(), now) == (second.as_str(), fence)
+    });
+}
+
 #[test]
 fn of_two_clones_the_newest_boot_stays() {
     let mut fleet = Fleet::new(2);

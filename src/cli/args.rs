@@ -102,6 +102,16 @@ pub enum FleetVerb {
         #[command(flatten)]
         settings: SettingFlags<Listing>,
     },
+    /// Show who holds the coordinator lease
+    #[command(after_help = "Examples:\n  scafo fleet lease\n  scafo fleet lease --json")]
+    Lease {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+        /// Settings.
+        #[command(flatten)]
+        settings: SettingFlags<Listing>,
+    },
 }
 
 /// What this machine is configured to be.

@@ -408,6 +408,13 @@ impl<T: Clone> Lease<T> {
         self.at = now.plus(self.timing.retry_ms());
     }
 
+    /// Something changed: a candidate looks at once rather than at its own pace.
+    pub fn look_now(&mut self, now: BootMs) {
+        if let State::Candidate { .. } = self.state {
+            self.at = now;
+        }
+    }
+
     /// The machine's clocks moved against each other: it may have been stopped for a time that no clock of its own shows.
     /// The authority is void until the lease was written again.
     pub fn on_clock_jump(&mut self, now: BootMs) {

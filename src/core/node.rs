@@ -11,11 +11,13 @@ use ipnet::IpNet;
 
 use super::backoff::{Backoff, Jitter};
 use super::fleet_time::{FleetTime, Sample};
+use super::lease::{Lease, Timing};
 use super::peers::Peers;
 use super::records::{Fleet, Held, Key, NodeRecord, PublicKeyText, Record, Versions};
 use super::types::{BootMs, Id, Labels, Now, Transport};
 use crate::error::Error;
 
+mod coordinate;
 mod live;
 mod register;
 #[cfg(test)]
@@ -57,6 +59,10 @@ pub struct Settings {
     pub node_refresh_interval_ms: u64,
     /// `registry.hintPollIntervalMs`.
     pub hint_poll_interval_ms: u64,
+    /// `coordinator.leaseTtlMs` and `coordinator.renewIntervalMs`.
+    pub lease: Timing,
+    /// The highest fence that an earlier boot saw.
+    pub highest_fence: u64,
     /// Seed of the jitter.
     pub seed: u64,
 }
@@ -121,6 +127,8 @@ pub enum Effect {
     Serve(OpId, IpAddr),
     /// The mesh's peers are these now.
     SetPeers(Peers),
+    /// Remember on disk that this fence was seen.
+    SaveFence(u64),
     /// Something that an operator cares about.
     Notice(Notice),
     /// Stop everything. An error is what the process reports.
@@ -146,6 +154,16 @@ pub enum Request {
     PollHint,
     /// Tell the others that something changed; best effort. Answered by [`Answer::Hinted`].
     WriteHint(&'static str),
+}
+
+impl Request {
+    /// Whether this is about the lease: worth less the longer it takes, so it is given up on soon.
+    pub fn is_for_the_lease(&self) -> bool {
+        matches!(
+            self,
+            Self::Read(Key::Lease) | Self::Create(Key::Lease, _) | Self::Replace(Key::Lease, ..)
+        )
+    }
 }
 
 /// What came of a request.
@@ -245,6 +263,7 @@ pub struct Node {
     record: Option<Held>,
     beat_at: BootMs,
     watch: watch::Watch,
+    coordinator: coordinate::Coordinator,
     leaving: Option<live::Leaving>,
     waiting: Option<String>,
     skew_warned: bool,
@@ -293,6 +312,8 @@ impl Node {
             .as_ref()
             .map(|tunnel| tunnel.cached_peers.clone())
             .unwrap_or_default();
+        let (id, boot_id) = (settings.id.clone(), settings.boot_id.clone());
+        let lease = Lease::new(id, boot_id, settings.lease, settings.highest_fence);
         Self {
             settings,
             phase: Phase::Registering,
@@ -307,6 +328,7 @@ impl Node {
             record: None,
             beat_at: BootMs(0),
             watch: watch::Watch::new(peers),
+            coordinator: coordinate::Coordinator::new(lease),
             leaving: None,
             waiting: None,
             skew_warned: false,
@@ -352,7 +374,8 @@ impl Node {
             Phase::Live => self.own.due(BootMs(0)),
             Phase::Draining => {
                 let deadline = self.leaving.as_ref().map(|leaving| leaving.deadline);
-                [deadline, self.own.due(BootMs(0))].into_iter().flatten().min()
+                let saying = self.own.due(BootMs(0)).filter(|_| self.is_saying());
+                [deadline, saying].into_iter().flatten().min()
             }
         };
         let watching = self.watching();
@@ -361,7 +384,8 @@ impl Node {
             .hint
             .due(self.watch.poll_at)
             .filter(|_| watching && self.phase == Phase::Live);
-        [own, view, hint].into_iter().flatten().min()
+        let lease = self.coordinator.due().filter(|_| self.phase == Phase::Live);
+        [own, view, hint, lease].into_iter().flatten().min()
     }
 
     fn on_answer(&mut self, now: Now, op: OpId, answer: Answer, effects: &mut Vec<Effect>) {
@@ -371,6 +395,8 @@ impl Node {
             self.on_view(now, answer, effects);
         } else if let Some(hinting) = self.hint.take(op) {
             self.on_hint(now, hinting, answer);
+        } else if self.coordinator.take(op) {
+            self.on_lease(now, answer, effects);
         }
     }
 
@@ -386,6 +412,9 @@ impl Node {
         }
         if self.phase != Phase::Stopped {
             self.advance_watch(now, effects);
+        }
+        if self.phase != Phase::Stopped {
+            self.advance_coordinator(now, effects);
         }
     }
 

@@ -8,6 +8,7 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
+use super::lease::LeaseRecord;
 use super::types::{Id, Labels, Transport, UnixMs};
 
 /// An Ed25519 or X25519 public key, in base64 as WireGuard prints keys. Compared as text; parsed where it is used.
@@ -180,6 +181,8 @@ pub enum Key {
     Freeze,
     /// `hint.json`.
     Hint,
+    /// `coordinator/lease.json`.
+    Lease,
 }
 
 /// What a record says, by its kind.
@@ -199,6 +202,8 @@ pub enum Record {
     Freeze(FreezeRecord),
     /// At [`Key::Hint`].
     Hint(HintRecord),
+    /// At [`Key::Lease`].
+    Lease(LeaseRecord),
 }
 
 /// One version of a stored record. The core looks at `record`; `etag` and `body` are opaque to it and go back with a
@@ -211,6 +216,9 @@ pub struct Held {
     pub etag: String,
     /// The body as read or written.
     pub body: String,
+    /// How old the store's own clock shows it to be in the reply that it came in, in milliseconds. Both of the dates that
+    /// this is the difference of are cut to whole seconds.
+    pub store_age_ms: Option<u64>,
 }
 
 /// A record that is there and cannot be read: skipped and named, never taken for absent.

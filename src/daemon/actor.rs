@@ -18,6 +18,7 @@ use crate::error::{Error, Field, Result};
 use crate::host::clock::{Clock, SystemClock};
 use crate::mesh::Mesh;
 use crate::registry::Registry;
+use crate::state::{StateDir, fence};
 
 /// Answers that wait for the actor. Three lanes with one request each, signals and endpoints: more never wait.
 const QUEUE: usize = 64;
@@ -37,6 +38,7 @@ pub(super) struct Parts {
     pub(super) api_port: u16,
     pub(super) mesh: Option<Arc<Mesh>>,
     pub(super) endpoints: Option<Endpoints>,
+    pub(super) state: StateDir,
     pub(super) celld: String,
 }
 
@@ -48,7 +50,9 @@ pub(super) struct Actor {
     api_port: u16,
     mesh: Option<Arc<Mesh>>,
     endpoints: Option<Endpoints>,
+    state: StateDir,
     refresh_interval: Duration,
+    lease_limit: Duration,
     events: mpsc::Sender<Event>,
     inbox: mpsc::Receiver<Event>,
     health: watch::Sender<Health>,
@@ -68,12 +72,15 @@ impl Actor {
         };
         Self {
             refresh_interval: Duration::from_millis(parts.settings.node_refresh_interval_ms),
+            // Three fifths of a renewal's slot: one that hangs leaves time for another before the next is due.
+            lease_limit: Duration::from_millis(parts.settings.lease.renew_ms * 3 / 5),
             node: Node::new(parts.settings),
             registry: parts.registry,
             exposure: parts.exposure,
             api_port: parts.api_port,
             mesh: parts.mesh,
             endpoints: parts.endpoints,
+            state: parts.state,
             events,
             inbox,
             health: watch::Sender::new(health),
@@ -134,8 +141,12 @@ impl Actor {
         match effect {
             Effect::Registry(op, request) => {
                 let registry = self.registry.clone();
+                let limit = request.is_for_the_lease().then_some(self.lease_limit);
                 self.answer_later(async move {
-                    let (answer, samples) = registry.answer(request).await;
+                    let (answer, samples) = match limit {
+                        None => registry.answer(request).await,
+                        Some(limit) => registry.answer_within(request, limit).await,
+                    };
                     Event::Answered { op, answer, samples }
                 });
             }
@@ -162,6 +173,14 @@ impl Actor {
             Effect::SetPeers(peers) => {
                 if let Some(mesh) = &self.mesh {
                     mesh.set_peers(peers);
+                }
+            }
+            Effect::SaveFence(fence) => {
+                if let Err(error) = fence::save(&self.state, fence) {
+                    tracing::warn!(
+                        "the fence {fence} is not remembered for the next boot: {}",
+                        error.message
+                    );
                 }
             }
             Effect::Notice(notice) => match notice.level {

@@ -34,11 +34,13 @@ pub(super) fn decode(key: &Key, object: &Object) -> Result<Held, String> {
         Key::Network => Record::Network(parse(body)?),
         Key::Freeze => Record::Freeze(parse(body)?),
         Key::Hint => Record::Hint(parse(body)?),
+        Key::Lease => Record::Lease(parse(body)?),
     };
     Ok(Held {
         record,
         etag: object.etag.as_str().to_owned(),
         body: body.to_owned(),
+        store_age_ms: None,
     })
 }
 
@@ -93,6 +95,7 @@ fn fields(record: &Record) -> Map<String, Value> {
         Record::Network(record) => object(record),
         Record::Freeze(record) => object(record),
         Record::Hint(record) => object(record),
+        Record::Lease(record) => object(record),
     }
 }
 

@@ -14,6 +14,7 @@ const ADDRESSES: &str = "_scafo/wireguard/addresses/";
 const NETWORK: &str = "_scafo/wireguard/network.json";
 const FREEZE: &str = "_scafo/freeze.json";
 const HINT: &str = "_scafo/hint.json";
+const LEASE: &str = "_scafo/coordinator/lease.json";
 
 /// The whole key in the bucket.
 pub fn path(key: &Key) -> String {
@@ -25,6 +26,7 @@ pub fn path(key: &Key) -> String {
         Key::Network => NETWORK.to_owned(),
         Key::Freeze => FREEZE.to_owned(),
         Key::Hint => HINT.to_owned(),
+        Key::Lease => LEASE.to_owned(),
     }
 }
 
@@ -35,6 +37,7 @@ pub fn parse(path: &str) -> Option<Key> {
         NETWORK => return Some(Key::Network),
         FREEZE => return Some(Key::Freeze),
         HINT => return Some(Key::Hint),
+        LEASE => return Some(Key::Lease),
         _ => {}
     }
     if let Some(id) = name(NODES) {
@@ -66,6 +69,7 @@ mod tests {
             Key::Network,
             Key::Freeze,
             Key::Hint,
+            Key::Lease,
         ] {
             assert_eq!(parse(&path(&key)), Some(key));
         }

@@ -7,6 +7,7 @@ use futures_util::stream::{self, StreamExt, TryStreamExt};
 use super::{Registry, codec, keys, note, signature, trouble};
 use crate::bucket::{Bucket, BucketError, ETag, Entry};
 use crate::core::fleet_time::Sample;
+use crate::core::lease::LeaseRecord;
 use crate::core::node::Trouble;
 use crate::core::records::{Fleet, FreezeRecord, Key, NodeRecord, Record, SignedPeer, Unreadable};
 use crate::host::clock::Clock;
@@ -171,4 +172,17 @@ pub async fn read_nodes(bucket: &dyn Bucket, clock: &dyn Clock) -> Result<NodesR
         unreadable: fleet.unreadable,
         samples,
     })
+}
+
+/// Reads the lease and its age by the store's own clock; `None` when nobody ever held it.
+pub async fn read_lease(bucket: &dyn Bucket) -> Result<Option<(LeaseRecord, Option<u64>)>, BucketError> {
+    let path = keys::path(&Key::Lease);
+    let reply = bucket.get(&path).await?;
+    let Some(object) = reply.value else { return Ok(None) };
+    let age = reply.time.date_ms.zip(reply.time.last_modified_ms);
+    match codec::decode(&Key::Lease, &object).map(|held| held.record) {
+        Ok(Record::Lease(lease)) => Ok(Some((lease, age.map(|(date, modified)| date.saturating_sub(modified))))),
+        Ok(_) => Ok(None),
+        Err(reason) => Err(BucketError::Invalid(format!("{path} cannot be read: {reason}"))),
+    }
 }

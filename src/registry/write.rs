@@ -54,6 +54,7 @@ impl Registry {
                         record,
                         etag: etag.as_str().to_owned(),
                         body,
+                        store_age_ms: None,
                     });
                 }
                 WriteOutcome::Fatal(error) => return Wrote::Trouble(trouble(&self.bucket.name(), error)),
@@ -101,6 +102,7 @@ impl Registry {
                 record: record.clone(),
                 etag,
                 body: body.clone(),
+                store_age_ms: None,
             })));
         }
         if held.is_some_and(|held| held.etag == object.etag.as_str()) {

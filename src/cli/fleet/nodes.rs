@@ -1,19 +1,17 @@
 //! `scafo fleet nodes`: the fleet from the bucket alone, one row per node, one clock for all of them.
 
-use std::path::Path;
 use std::time::Duration;
 
 use anstyle::{AnsiColor, Style};
 
-use crate::bucket::url::BucketUrl;
-use crate::bucket::{self, Bucket};
+use crate::bucket::Bucket;
 use crate::cli::output::{self, Table};
 use crate::config::Config;
 use crate::core::fleet_time::FleetTime;
 use crate::core::listing::{self, Listing, Row, VersionCount};
 use crate::core::liveness::State;
 use crate::core::types::Labels;
-use crate::error::{Code, Error, Field, Result};
+use crate::error::Result;
 use crate::host::clock::{Clock, SystemClock};
 use crate::registry;
 
@@ -25,18 +23,7 @@ const SHOWN_SKEW_MS: u64 = crate::core::fleet_time::SKEW_WARNING_MS;
 
 /// Prints the listing, again and again with `watch`.
 pub async fn run(config: &Config, json: bool, watch: bool) -> Result<()> {
-    let url = config.bucket_url();
-    if let BucketUrl::Dir(path) = &url
-        && !path.is_dir()
-    {
-        return Err(no_such_bucket(config, path));
-    }
-    let bucket = bucket::open(
-        &url,
-        config.bucket.endpoint.value.clone(),
-        config.bucket.region.value.clone(),
-    )
-    .map_err(|error| registry::refusal(&url.to_string(), &error))?;
+    let bucket = super::open(config)?;
     let window_ms = config.registry.liveness_window_ms.value;
     loop {
         let listing = read(bucket.as_ref(), window_ms).await?;
@@ -53,19 +40,6 @@ pub async fn run(config: &Config, json: bool, watch: bool) -> Result<()> {
         }
         tokio::time::sleep(WATCH_INTERVAL).await;
     }
-}
-
-/// Reading makes nothing: a directory that is not there is a slip of the pen, or a bucket that nobody named.
-fn no_such_bucket(config: &Config, path: &Path) -> Error {
-    let origin = &config.bucket.url.origin;
-    if config.bucket.url.value.is_none() {
-        return Error::invalid("no bucket is named, and this machine has none of its own")
-            .field(Field::new("bucket.url", "unset").from(origin))
-            .help("name the fleet's bucket: --bucket s3://NAME, or SCAFO_BUCKET");
-    }
-    Error::new(Code::NotFound, "there is no such directory")
-        .field(Field::new("bucket.url", format!("dir:{}", path.display())).from(origin))
-        .help("name the fleet's bucket: --bucket, or SCAFO_BUCKET")
 }
 
 async fn read(bucket: &dyn Bucket, window_ms: u64) -> Result<Listing> {

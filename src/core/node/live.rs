@@ -22,6 +22,10 @@ enum Step {
     Tell,
     /// The telling is under way.
     Telling,
+    /// The lease is on its way back.
+    Releasing,
+    /// The others are being told of that as well, so that one of them takes it at once.
+    TellingOfRelease,
 }
 
 impl Node {
@@ -129,8 +133,23 @@ impl Node {
                 self.set_step(Step::Telling);
                 self.tell(effects, "draining");
             }
-            Step::Telling if self.hint.pending.is_none() => self.exit(None, effects),
-            Step::Say | Step::Tell | Step::Telling => {}
+            Step::Telling if self.hint.pending.is_none() => {
+                // A renewal in flight has to come back first, or nobody knows what to give back.
+                if self.coordinator.is_busy() {
+                    return;
+                }
+                if self.release_lease(now, effects) {
+                    self.set_step(Step::Releasing);
+                } else {
+                    self.exit(None, effects);
+                }
+            }
+            Step::Releasing if !self.coordinator.is_busy() => {
+                self.set_step(Step::TellingOfRelease);
+                self.tell(effects, "lease");
+            }
+            Step::TellingOfRelease if self.hint.pending.is_none() => self.exit(None, effects),
+            Step::Say | Step::Tell | Step::Telling | Step::Releasing | Step::TellingOfRelease => {}
         }
     }
 
@@ -162,6 +181,11 @@ impl Node {
         } else {
             self.own.not_before = self.own.not_before.max(now.boot);
         }
+    }
+
+    /// Whether the bucket has still to be told that this node leaves.
+    pub(super) fn is_saying(&self) -> bool {
+        self.leaving.as_ref().is_some_and(|leaving| leaving.step == Step::Say)
     }
 
     fn set_step(&mut self, step: Step) {

@@ -28,6 +28,7 @@ impl Store {
             record,
             etag: format!("v{}", self.versions),
             body: String::new(),
+            store_age_ms: None,
         };
         self.records.insert(key.clone(), held.clone());
         self.writes.push(key);
@@ -135,7 +136,7 @@ impl Machine {
                         self.exit = Some(error);
                         continue;
                     }
-                    Effect::SetPeers(_) | Effect::Notice(_) => continue,
+                    Effect::SetPeers(_) | Effect::SaveFence(_) | Effect::Notice(_) => continue,
                 };
                 let date_ms = (EPOCH + boot) / 1_000 * 1_000;
                 let samples = if store.away {
@@ -244,6 +245,11 @@ fn settings(id: &str, number: u8) -> Settings {
         liveness_window_ms: 90_000,
         node_refresh_interval_ms: 30_000,
         hint_poll_interval_ms: 5_000,
+        lease: Timing {
+            ttl_ms: 90_000,
+            renew_ms: 30_000,
+        },
+        highest_fence: 0,
         seed: u64::from(number),
     }
 }
@@ -639,4 +645,86 @@ fn a_loopback_node_needs_no_mesh() {
             .any(|effect| matches!(effect, Effect::OpenTunnel(..)))
     );
     assert_eq!(world.store.writes.len(), 2);
+}
+
+impl World {
+    fn holders(&self) -> Vec<usize> {
+        (0..self.machines.len())
+            .filter(|index| self.machines[*index].node.authority(BootMs(self.boot)).is_some())
+            .collect()
+    }
+
+    fn fleet_of_three(&mut self) {
+        for number in 1..=3 {
+            self.start(settings(&format!("n-{number}"), number));
+        }
+        self.run(60_000);
+    }
+}
+
+#[test]
+fn one_of_the_fleet_holds_the_lease_and_goes_on_holding_it() {
+    let mut world = World::default();
+    world.fleet_of_three();
+    let holders = world.holders();
+    assert_eq!(holders.len(), 1);
+    world.run(600_000);
+    assert_eq!(world.holders(), holders);
+    let saved = |machine: &Machine| machine.done.iter().any(|effect| *effect == Effect::SaveFence(1));
+    assert!(world.machines.iter().all(saved), "everybody remembers the fence");
+}
+
+#[test]
+fn a_holder_that_leaves_gives_the_lease_back_and_is_followed_at_once() {
+    let mut world = World::default();
+    world.fleet_of_three();
+    let holder = world.holders()[0];
+    world.give(holder, Event::AskedToLeave);
+    assert_eq!(world.machines[holder].exit, Some(None));
+    let Record::Lease(lease) = &world.store.records[&Key::Lease].record else {
+        panic!()
+    };
+    assert!(lease.released && lease.fence == 1);
+    // A look at the hint and the spread of the candidates, not a whole TTL.
+    world.run(11_000);
+    let next = world.holders();
+    assert_eq!(next.len(), 1);
+    assert_ne!(next[0], holder);
+    assert_eq!(
+        world.machines[next[0]]
+            .node
+            .authority(BootMs(world.boot))
+            .unwrap()
+            .fence,
+        2
+    );
+}
+
+#[test]
+fn a_holder_that_dies_is_followed_after_the_ttl() {
+    let mut world = World::default();
+    world.fleet_of_three();
+    let holder = world.holders()[0];
+    let died = world.boot;
+    world.machines.remove(holder);
+    world.run(60_000);
+    assert!(world.holders().is_empty(), "not before the TTL is over");
+    world.run(40_000);
+    assert_eq!(world.holders().len(), 1, "{} s after", (world.boot - died) / 1_000);
+}
+
+#[test]
+fn a_machine_that_was_stopped_is_sure_of_nothing() {
+    let mut world = World::default();
+    world.fleet_of_three();
+    let holder = world.holders()[0];
+    // The hypervisor stopped it: its boot clock stood still and its wall clock did not.
+    world.machines[holder].wall_is_off_by += 300_000;
+    let machine = &mut world.machines[holder];
+    world.store.away = true;
+    machine.give(&mut world.store, world.boot, Event::TimerDue);
+    assert!(machine.node.authority(BootMs(world.boot)).is_none());
+    world.store.away = false;
+    world.run(120_000);
+    assert_eq!(world.holders().len(), 1);
 }

@@ -94,6 +94,7 @@ impl Node {
         // A hint that could not be read or written costs nothing but time: the refresh timer finds the same.
         if let (Hinting::Poll, Answer::Hinted(Ok(true))) = (hinting, answer) {
             self.watch.refresh_at = now.boot;
+            self.on_lease_hint(now);
         }
     }
 
