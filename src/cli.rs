@@ -15,10 +15,11 @@ pub mod config_show;
 pub mod fleet;
 pub mod generate;
 pub mod logging;
+pub mod operator;
 pub mod output;
 pub mod wg;
 
-use args::{Cli, ConfigVerb, FleetVerb, GenerateVerb, Verb, WgVerb};
+use args::{Cli, ConfigVerb, FleetVerb, GenerateVerb, OperatorVerb, Verb, WgVerb};
 
 /// Runs the program that its arguments ask for.
 pub fn main() -> ExitCode {
@@ -92,6 +93,26 @@ fn run(verb: Verb) -> Result<()> {
         Verb::Fleet(FleetVerb::Lease { json, settings }) => {
             let config = load(settings.values).require()?;
             block_on(fleet::lease::run(&config, json))
+        }
+        Verb::Fleet(FleetVerb::Freeze { why, settings }) => {
+            let config = load(settings.values).require()?;
+            block_on(fleet::freeze::freeze(&config, &why))
+        }
+        Verb::Fleet(FleetVerb::Unfreeze { settings }) => {
+            let config = load(settings.values).require()?;
+            block_on(fleet::freeze::unfreeze(&config))
+        }
+        Verb::Operator(OperatorVerb::Init { id, json, settings }) => {
+            let config = load(settings.values).require()?;
+            block_on(operator::init::run(&config, &id, json))
+        }
+        Verb::Operator(OperatorVerb::List { json, settings }) => {
+            let config = load(settings.values).require()?;
+            block_on(operator::list::run(&config, json))
+        }
+        Verb::Operator(OperatorVerb::Revoke { id, settings }) => {
+            let config = load(settings.values).require()?;
+            block_on(operator::revoke::run(&config, &id))
         }
         Verb::Config(ConfigVerb::Show { json, settings }) => config_show::run(load(settings.values), json),
         Verb::Generate(GenerateVerb::Completions { shell }) => {

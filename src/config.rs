@@ -92,6 +92,8 @@ pub struct Config {
     pub wireguard: WireguardSettings,
     /// `fleet.network`.
     pub network: Sourced<IpNet>,
+    /// `operator.file`.
+    pub operator_file: Sourced<Option<PathBuf>>,
     /// Every setting as text, in the order of the table, for `scafo config show`.
     pub effective: Vec<Effective>,
 }

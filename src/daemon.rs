@@ -18,7 +18,7 @@ use crate::host::{addresses, random};
 use crate::mesh::{self, Mesh, MeshOptions};
 use crate::registry::{self, Registry};
 use crate::runtime::version_probe::{self, Celld};
-use crate::state::identity::{Came, NodeIdentity};
+use crate::state::identity::{Came, Identity};
 use crate::state::tunnel::TunnelState;
 use crate::state::{StateDir, fence, mesh_cache};
 
@@ -46,7 +46,7 @@ pub async fn sail(loaded: Loaded) -> Result<()> {
     let _lock = state.lock()?;
     // An identity that cannot be read is found out before an interface or a port is taken; a new one is made after that,
     // so that a machine whose port is taken does not get a name for nothing.
-    let stored = NodeIdentity::load(&state)?;
+    let stored = Identity::load(&state)?;
     let tunnel = match tunnel {
         Some(tunnel) if tunnel.claimed && becomes_another(&config, stored.as_ref()) => Some(renew(&tunnel, &state)?),
         tunnel => tunnel,
@@ -92,7 +92,7 @@ fn decide(loaded: Loaded, tunnel: Result<Option<TunnelState>>) -> Result<(Config
 }
 
 /// Whether this boot makes the machine a node that it was not before.
-fn becomes_another(config: &Config, stored: Option<&NodeIdentity>) -> bool {
+fn becomes_another(config: &Config, stored: Option<&Identity>) -> bool {
     match (stored, &config.node.id.value) {
         (None, _) => true,
         (Some(stored), Some(pinned)) => stored.id() != pinned,
@@ -148,7 +148,7 @@ async fn run(
     tunnel: Option<TunnelState>,
     mesh: Option<Arc<Mesh>>,
 ) -> Result<()> {
-    let (identity, came) = NodeIdentity::load_or_create(state, config.node.id.value.as_ref())?;
+    let (identity, came) = Identity::load_or_create(state, config.node.id.value.as_ref())?;
     match came {
         Came::Back => {}
         Came::New => tracing::info!("this machine is the node {} from now on", identity.id()),

@@ -18,23 +18,25 @@ use crate::core::records::{Held, Key};
 use crate::core::types::BootMs;
 use crate::error::{Code, Error, Field};
 use crate::host::clock::Clock;
-use crate::state::identity::NodeIdentity;
+use crate::state::identity::Identity;
 
 mod codec;
+mod desk;
 mod hint;
 pub mod keys;
 mod signature;
 mod view;
 mod write;
 
-pub use view::{NodesRead, read_lease, read_nodes};
+pub use desk::Desk;
+pub use view::{NodesRead, read_identities, read_lease, read_nodes};
 
 /// The registry of one installation, as one process uses it.
 pub struct Registry {
     bucket: Arc<dyn Bucket>,
     clock: Arc<dyn Clock>,
     /// Signs this node's peer record.
-    identity: Option<Arc<NodeIdentity>>,
+    identity: Option<Arc<Identity>>,
     view: Mutex<view::View>,
     hint: Mutex<hint::Seen>,
 }
@@ -49,7 +51,7 @@ impl fmt::Debug for Registry {
 
 impl Registry {
     /// A registry in `bucket`; `identity` is the node's, where there is one to sign with.
-    pub fn new(bucket: Arc<dyn Bucket>, clock: Arc<dyn Clock>, identity: Option<Arc<NodeIdentity>>) -> Self {
+    pub fn new(bucket: Arc<dyn Bucket>, clock: Arc<dyn Clock>, identity: Option<Arc<Identity>>) -> Self {
         Self {
             bucket,
             clock,

@@ -9,6 +9,7 @@ use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, Parser, Su
 use clap_complete::Shell;
 
 use crate::config::settings::{SETTINGS, Setting};
+use crate::core::types::Id;
 
 /// Linux machines as one mesh-only fleet that runs celld.
 #[derive(Debug, Parser)]
@@ -40,6 +41,9 @@ pub enum Verb {
     /// The whole fleet, read from the bucket
     #[command(subcommand)]
     Fleet(FleetVerb),
+    /// The people and pipelines that may change the fleet
+    #[command(subcommand)]
+    Operator(OperatorVerb),
     /// What this machine is configured to be
     #[command(subcommand)]
     Config(ConfigVerb),
@@ -111,6 +115,61 @@ pub enum FleetVerb {
         /// Settings.
         #[command(flatten)]
         settings: SettingFlags<Listing>,
+    },
+    /// Freeze deploys and changes of applications, and say why
+    #[command(after_help = "Examples:\n  scafo fleet freeze --why 'the sale'")]
+    Freeze {
+        /// Why, in one line
+        #[arg(long, value_name = "TEXT")]
+        why: String,
+        /// Settings.
+        #[command(flatten)]
+        settings: SettingFlags<Operating>,
+    },
+    /// Lift the freeze that stands
+    #[command(after_help = "Examples:\n  scafo fleet unfreeze")]
+    Unfreeze {
+        /// Settings.
+        #[command(flatten)]
+        settings: SettingFlags<Operating>,
+    },
+}
+
+/// The people and pipelines that may change the fleet.
+#[derive(Debug, Subcommand)]
+pub enum OperatorVerb {
+    /// Make an operator's key and claim its id
+    #[command(
+        after_help = "Examples:\n  scafo operator init ana\n  scafo operator init ci --operator-file /etc/ci/scafo.json"
+    )]
+    Init {
+        /// The id; nodes and operators share one keyspace
+        id: Id,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+        /// Settings.
+        #[command(flatten)]
+        settings: SettingFlags<Operating>,
+    },
+    /// List the operators, revoked ones too
+    #[command(after_help = "Examples:\n  scafo operator list\n  scafo operator list --json")]
+    List {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+        /// Settings.
+        #[command(flatten)]
+        settings: SettingFlags<Listing>,
+    },
+    /// Take an operator's right away for good
+    #[command(after_help = "Examples:\n  scafo operator revoke ana")]
+    Revoke {
+        /// Whose
+        id: Id,
+        /// Settings.
+        #[command(flatten)]
+        settings: SettingFlags<Operating>,
     },
 }
 
@@ -193,6 +252,16 @@ impl Scope for Listing {
     fn takes(setting: &Setting) -> bool {
         matches!(setting.key, "state.dir" | "config" | "registry.livenessWindowMs")
             || setting.key.starts_with("bucket.")
+    }
+}
+
+/// What acts for an operator.
+#[derive(Debug)]
+pub struct Operating;
+
+impl Scope for Operating {
+    fn takes(setting: &Setting) -> bool {
+        Listing::takes(setting) && setting.key != "registry.livenessWindowMs" || setting.key == "operator.file"
     }
 }
 

@@ -9,11 +9,12 @@ use crate::config::Config;
 use crate::error::{Code, Error, Field, Result};
 use crate::registry;
 
+pub mod freeze;
 pub mod lease;
 pub mod nodes;
 
 /// Opens the fleet's bucket for reading.
-fn open(config: &Config) -> Result<Arc<dyn Bucket>> {
+pub(super) fn open(config: &Config) -> Result<Arc<dyn Bucket>> {
     let url = config.bucket_url();
     if let BucketUrl::Dir(path) = &url
         && !path.is_dir()

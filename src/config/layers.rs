@@ -107,6 +107,7 @@ pub fn load(sources: &Sources) -> Loaded {
             guard: layers.required("wireguard.guard", values::on_or_off),
         },
         network: layers.required("fleet.network", values::network),
+        operator_file: layers.optional("operator.file", values::absolute_path),
         effective: Vec::new(),
     };
     let Layers {

@@ -58,7 +58,7 @@ const fn setting(
 
 /// Every setting, in the order in which they are shown.
 #[rustfmt::skip]
-pub const SETTINGS: [Setting; 28] = [
+pub const SETTINGS: [Setting; 29] = [
     setting("bucket.url", "bucket", &["SCAFO_BUCKET"], Kind::Text, "URL", None,
         "The bucket that the fleet shares: s3://NAME[/PREFIX], or dir:/PATH to try out"),
     setting("bucket.endpoint", "bucket-endpoint", &["SCAFO_BUCKET_ENDPOINT", "S3_ENDPOINT"], Kind::Text, "URL", None,
@@ -113,6 +113,8 @@ pub const SETTINGS: [Setting; 28] = [
         "Whether packets for the tunnel address that did not come through the tunnel are dropped"),
     setting("fleet.network", "fleet-network", &["SCAFO_FLEET_NETWORK"], Kind::Text, "CIDR", Some("10.88.0.0/16"),
         "The mesh network; every node has to agree on it"),
+    setting("operator.file", "operator-file", &["SCAFO_OPERATOR_FILE"], Kind::Text, "PATH", None,
+        "An operator's key file; scafo/operator.json in the user's configuration directory when nothing is said"),
     setting("config", "config", &["SCAFO_CONFIG"], Kind::Text, "FILE", None,
         "The configuration file; /etc/scafo/config.json when that exists"),
 ];

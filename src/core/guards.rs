@@ -19,18 +19,18 @@ pub enum Verdict {
     Revoked,
 }
 
-/// Judges `key` against what the keyspace holds for its id.
-pub fn judge(held: Option<&IdentityRecord>, key: &PublicKeyText) -> Verdict {
+/// Judges `key`, of a node or an operator as `kind` says, against what the keyspace holds for its id.
+pub fn judge(held: Option<&IdentityRecord>, kind: IdentityKind, key: &PublicKeyText) -> Verdict {
     let Some(held) = held else { return Verdict::Claim };
     let revoked = held.revoked_at.is_some();
     if held.revoked_keys.contains(key) || (revoked && held.public_key == *key) {
         return Verdict::Revoked;
     }
-    match (revoked, held.kind) {
-        (true, _) => Verdict::Reclaim,
-        (false, IdentityKind::Operator) => Verdict::HeldByOperator,
-        (false, IdentityKind::Node) if held.public_key == *key => Verdict::Ours,
-        (false, IdentityKind::Node) => Verdict::HeldByNode,
+    match held.kind {
+        _ if revoked => Verdict::Reclaim,
+        held_by if held_by == kind && held.public_key == *key => Verdict::Ours,
+        IdentityKind::Operator => Verdict::HeldByOperator,
+        IdentityKind::Node => Verdict::HeldByNode,
     }
 }
 
@@ -47,6 +47,11 @@ pub fn reclaim(held: &IdentityRecord, claim: IdentityRecord) -> IdentityRecord {
 mod tests {
     use super::*;
     use crate::core::types::UnixMs;
+
+    /// As a node's boot asks.
+    fn judge(held: Option<&IdentityRecord>, key: &PublicKeyText) -> Verdict {
+        super::judge(held, IdentityKind::Node, key)
+    }
 
     fn key(text: &str) -> PublicKeyText {
         PublicKeyText(text.into())
@@ -85,6 +90,18 @@ mod tests {
             judge(Some(&identity(Operator, "other", true)), &key("k")),
             Verdict::Reclaim
         );
+    }
+
+    #[test]
+    fn an_operator_is_judged_by_the_same_table() {
+        use IdentityKind::{Node, Operator};
+        let judge = |held: &IdentityRecord, name: &str| super::judge(Some(held), Operator, &key(name));
+        assert_eq!(super::judge(None, Operator, &key("k")), Verdict::Claim);
+        assert_eq!(judge(&identity(Operator, "k", false), "k"), Verdict::Ours);
+        assert_eq!(judge(&identity(Operator, "other", false), "k"), Verdict::HeldByOperator);
+        assert_eq!(judge(&identity(Node, "k", false), "k"), Verdict::HeldByNode);
+        assert_eq!(judge(&identity(Operator, "k", true), "k"), Verdict::Revoked);
+        assert_eq!(judge(&identity(Node, "other", true), "k"), Verdict::Reclaim);
     }
 
     #[test]

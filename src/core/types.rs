@@ -47,6 +47,8 @@ pub struct Id(String);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InvalidId;
 
+impl std::error::Error for InvalidId {}
+
 impl fmt::Display for InvalidId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an id is 1 to 63 of a-z, 0-9 and -, with a letter or digit at either end")

@@ -9,7 +9,8 @@ use crate::bucket::{Bucket, BucketError, ETag, Entry};
 use crate::core::fleet_time::Sample;
 use crate::core::lease::LeaseRecord;
 use crate::core::node::Trouble;
-use crate::core::records::{Fleet, FreezeRecord, Key, NodeRecord, Record, SignedPeer, Unreadable};
+use crate::core::records::{Fleet, FreezeRecord, IdentityRecord, Key, NodeRecord, Record, SignedPeer, Unreadable};
+use crate::core::types::Id;
 use crate::host::clock::Clock;
 
 /// How many reads are under way at once.
@@ -185,4 +186,13 @@ pub async fn read_lease(bucket: &dyn Bucket) -> Result<Option<(LeaseRecord, Opti
         Ok(_) => Ok(None),
         Err(reason) => Err(BucketError::Invalid(format!("{path} cannot be read: {reason}"))),
     }
+}
+
+/// Reads every identity, in parallel, and names those that cannot be read.
+pub async fn read_identities(
+    bucket: &dyn Bucket,
+) -> Result<(BTreeMap<Id, IdentityRecord>, Vec<Unreadable>), BucketError> {
+    let listed = bucket.list(keys::IDENTITIES).await?;
+    let fleet = assemble(&read_all(bucket, listed.value, &BTreeMap::new()).await?);
+    Ok((fleet.identities, fleet.unreadable))
 }

@@ -1,4 +1,5 @@
-//! `node.json`: the node's id and its Ed25519 key. A node *is* its key (seed, "Node identity").
+//! `node.json`: the node's id and its Ed25519 key. A node *is* its key (seed, "Node identity"). An operator's key file is
+//! of the same form.
 
 use std::fmt;
 
@@ -17,8 +18,8 @@ const FILE: &str = "node.json";
 /// Characters of the public key's base32 form in a derived id.
 const DERIVED_CHARACTERS: usize = 10;
 
-/// Who this node is.
-pub struct NodeIdentity {
+/// Who a node or an operator is: an id and a key.
+pub struct Identity {
     id: Id,
     // Wipes itself when dropped (feature `zeroize`).
     key: SigningKey,
@@ -50,14 +51,14 @@ impl Drop for File {
     }
 }
 
-impl fmt::Debug for NodeIdentity {
+impl fmt::Debug for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let public = self.public_key();
-        write!(f, "NodeIdentity({}, {}…)", self.id, public.get(..8).unwrap_or_default())
+        write!(f, "Identity({}, {}…)", self.id, public.get(..8).unwrap_or_default())
     }
 }
 
-impl NodeIdentity {
+impl Identity {
     /// The identity in `state`, or a new one. A pinned id that is not the stored one gets a new key, written in the old
     /// one's place.
     pub fn load_or_create(state: &StateDir, pinned: Option<&Id>) -> Result<(Self, Came)> {
@@ -69,16 +70,28 @@ impl NodeIdentity {
             (None, _) => Came::New,
         };
         let identity = Self::generate(pinned)?;
-        identity.save(state)?;
+        identity.save(state, FILE)?;
         Ok((identity, came))
     }
 
-    /// The identity in `state`; `None` when there is no file.
+    /// A new identity under `id`, in a file of `state` that is not there yet.
+    pub fn create(state: &StateDir, name: &str, id: &Id) -> Result<Self> {
+        let identity = Self::generate(Some(id))?;
+        identity.save(state, name)?;
+        Ok(identity)
+    }
+
+    /// The node's identity in `state`; `None` when there is no file.
     pub fn load(state: &StateDir) -> Result<Option<Self>> {
-        let Some(file) = state.read::<File>(FILE)? else {
+        Self::load_from(state, FILE)
+    }
+
+    /// The identity in a file of `state`; `None` when there is no such file.
+    pub fn load_from(state: &StateDir, name: &str) -> Result<Option<Self>> {
+        let Some(file) = state.read::<File>(name)? else {
             return Ok(None);
         };
-        let wrong = |reason: &str| state.unreadable(FILE, reason);
+        let wrong = |reason: &str| state.unreadable(name, reason);
         let secret: Zeroizing<Vec<u8>> = BASE64
             .decode(file.private_key.as_bytes())
             .map(Zeroizing::new)
@@ -109,15 +122,15 @@ impl NodeIdentity {
         Ok(Self { id, key })
     }
 
-    fn save(&self, state: &StateDir) -> Result<()> {
+    fn save(&self, state: &StateDir, name: &str) -> Result<()> {
         let file = File {
             id: self.id.clone(),
             public_key: self.public_key(),
             private_key: BASE64.encode(Zeroizing::new(self.key.to_bytes()).as_slice()),
         };
         let text = serde_json::to_string_pretty(&file).map(Zeroizing::new);
-        let text = text.map_err(|error| Error::internal(format!("{FILE} has no text: {error}")))?;
-        state.write(FILE, &text)
+        let text = text.map_err(|error| Error::internal(format!("{name} has no text: {error}")))?;
+        state.write(name, &text)
     }
 
     /// The node's id.
@@ -176,10 +189,10 @@ mod tests {
     #[test]
     fn an_identity_comes_back() {
         let (_folder, state) = state();
-        let (first, came) = NodeIdentity::load_or_create(&state, None).unwrap();
+        let (first, came) = Identity::load_or_create(&state, None).unwrap();
         assert_eq!(came, Came::New);
         assert!(first.id().as_str().starts_with("n-") && first.id().as_str().len() == 12);
-        let (second, came) = NodeIdentity::load_or_create(&state, None).unwrap();
+        let (second, came) = Identity::load_or_create(&state, None).unwrap();
         assert_eq!(came, Came::Back);
         assert_eq!(first.public_key(), second.public_key());
         let mode = fs::metadata(state.join(FILE)).unwrap().permissions().mode();
@@ -192,11 +205,11 @@ mod tests {
     fn a_pinned_id_keeps_or_replaces_the_identity() {
         let (_folder, state) = state();
         let pin = |id: &str| id.parse::<Id>().unwrap();
-        let (first, _) = NodeIdentity::load_or_create(&state, Some(&pin("ams-1"))).unwrap();
+        let (first, _) = Identity::load_or_create(&state, Some(&pin("ams-1"))).unwrap();
         assert_eq!(first.id(), &pin("ams-1"));
-        let (same, came) = NodeIdentity::load_or_create(&state, Some(&pin("ams-1"))).unwrap();
+        let (same, came) = Identity::load_or_create(&state, Some(&pin("ams-1"))).unwrap();
         assert_eq!((same.public_key(), came), (first.public_key(), Came::Back));
-        let (other, came) = NodeIdentity::load_or_create(&state, Some(&pin("ams-2"))).unwrap();
+        let (other, came) = Identity::load_or_create(&state, Some(&pin("ams-2"))).unwrap();
         assert_eq!(came, Came::Instead(pin("ams-1")));
         assert_ne!(other.public_key(), first.public_key());
     }
@@ -204,17 +217,17 @@ mod tests {
     #[test]
     fn a_file_cut_at_any_byte_is_refused_and_kept() {
         let (_folder, state) = state();
-        NodeIdentity::load_or_create(&state, None).unwrap();
+        Identity::load_or_create(&state, None).unwrap();
         let whole = fs::read(state.join(FILE)).unwrap();
         for cut in 0..whole.len() {
             fs::write(state.join(FILE), &whole[..cut]).unwrap();
             for pinned in [None, Some(&"ams-9".parse().unwrap())] {
-                let error = NodeIdentity::load_or_create(&state, pinned).unwrap_err();
+                let error = Identity::load_or_create(&state, pinned).unwrap_err();
                 assert_eq!(error.code, Code::InvalidInput, "{cut}");
             }
             assert_eq!(fs::read(state.join(FILE)).unwrap(), &whole[..cut]);
         }
-        let error = NodeIdentity::load(&state).unwrap_err();
+        let error = Identity::load(&state).unwrap_err();
         insta::assert_snapshot!(shown(&state, &error), @r"
         error[invalid-input]: node.json cannot be read, and what cannot be read is never replaced
           node.json = STATE/node.json: it is cut short, at line 5 column 0
@@ -226,9 +239,9 @@ mod tests {
     #[test]
     fn a_file_that_others_may_read_is_refused() {
         let (_folder, state) = state();
-        NodeIdentity::load_or_create(&state, None).unwrap();
+        Identity::load_or_create(&state, None).unwrap();
         fs::set_permissions(state.join(FILE), fs::Permissions::from_mode(0o644)).unwrap();
-        insta::assert_snapshot!(shown(&state, &NodeIdentity::load(&state).unwrap_err()), @r"
+        insta::assert_snapshot!(shown(&state, &Identity::load(&state).unwrap_err()), @r"
         error[invalid-input]: node.json holds a private key and is open to other users
           node.json = STATE/node.json
         help: chmod 600 STATE/node.json
@@ -239,7 +252,7 @@ mod tests {
     #[test]
     fn a_wrong_file_is_refused_and_no_secret_is_shown() {
         let (_folder, state) = state();
-        let (identity, _) = NodeIdentity::load_or_create(&state, None).unwrap();
+        let (identity, _) = Identity::load_or_create(&state, None).unwrap();
         let text = fs::read_to_string(state.join(FILE)).unwrap();
         let secret = BASE64.encode(&identity.key.to_bytes());
         let wrong = [
@@ -252,14 +265,14 @@ mod tests {
         ];
         for wrong in wrong {
             fs::write(state.join(FILE), &wrong).unwrap();
-            let error = NodeIdentity::load_or_create(&state, None).unwrap_err();
+            let error = Identity::load_or_create(&state, None).unwrap_err();
             assert_eq!(error.code, Code::InvalidInput, "{wrong}");
             assert!(!error.to_string().contains(&secret));
         }
         fs::remove_file(state.join(FILE)).unwrap();
         fs::create_dir(state.join(FILE)).unwrap();
         assert_eq!(
-            NodeIdentity::load_or_create(&state, None).unwrap_err().code,
+            Identity::load_or_create(&state, None).unwrap_err().code,
             Code::InvalidInput
         );
         assert!(!format!("{identity:?}").contains(&secret));

@@ -251,7 +251,11 @@ impl Node {
             revoked_at: None,
             revoked_keys: Vec::new(),
         };
-        match (guards::judge(stored.as_ref(), &self.settings.public_key), held, stored) {
+        match (
+            guards::judge(stored.as_ref(), IdentityKind::Node, &self.settings.public_key),
+            held,
+            stored,
+        ) {
             (Verdict::Ours, ..) => self.milestones.identity = true,
             (Verdict::Reclaim, Some(held), Some(stored)) => {
                 let record = Record::Identity(guards::reclaim(&stored, claim));

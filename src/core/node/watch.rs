@@ -5,8 +5,9 @@
 use std::collections::BTreeMap;
 
 use super::{Answer, Effect, Node, Phase, Request, Trouble, info, warn};
+use crate::core::guards::{self, Verdict};
 use crate::core::peers::{self, Me, Peers, Refusal};
-use crate::core::records::{Fleet, Unreadable};
+use crate::core::records::{Fleet, IdentityKind, Unreadable};
 use crate::core::types::{BootMs, Id, Now};
 
 /// What the node knows of the others.
@@ -139,8 +140,7 @@ impl Node {
         }
         if self.phase == Phase::Live
             && let Some(identity) = fleet.identities.get(&self.settings.id)
-            && crate::core::guards::judge(Some(identity), &self.settings.public_key)
-                == crate::core::guards::Verdict::Revoked
+            && guards::judge(Some(identity), IdentityKind::Node, &self.settings.public_key) == Verdict::Revoked
         {
             return self.on_removed(effects);
         }
