@@ -94,6 +94,10 @@ fn run(verb: Verb) -> Result<()> {
             let config = load(settings.values).require()?;
             block_on(fleet::lease::run(&config, json))
         }
+        Verb::Fleet(FleetVerb::Remove { id, settings }) => {
+            let config = load(settings.values).require()?;
+            block_on(fleet::remove::run(&config, &id))
+        }
         Verb::Fleet(FleetVerb::Freeze { why, settings }) => {
             let config = load(settings.values).require()?;
             block_on(fleet::freeze::freeze(&config, &why))

@@ -421,6 +421,69 @@ fn a_holder_that_is_stopped_for_longer_than_its_ttl_acts_no_more() {
 }
 
 #[test]
+fn a_removed_machine_is_out_within_moments_and_for_good() {
+    let mut fleet = Fleet::new(3);
+    fleet.assert_all_reach_all();
+    let third = fleet.addresses()[2];
+    fleet.nodes[0].run(&["operator", "init", "ana"]).ok();
+    assert!(
+        fleet.nodes[0]
+            .run(&["fleet", "remove", "n-9"])
+            .exits(5)
+            .stderr
+            .contains("there is no node n-9")
+    );
+    fleet.nodes[0].run(&["fleet", "remove", "n-3"]).ok();
+    assert_eq!(fleet.daemons[2].wait_exit(SOON).code(), Some(4));
+    assert!(
+        fleet.daemons[2]
+            .log()
+            .contains("this machine was removed from the fleet")
+    );
+    for node in &fleet.nodes[..2] {
+        eventually(SOON, "the peers to forget it", || {
+            (tunnel_peers(node).len() == 1).then_some(())
+        });
+    }
+    let mut again = fleet.nodes[2].sail(&["--node-id", "n-3"]);
+    assert_eq!(again.wait_exit(SOON).code(), Some(4));
+
+    // The id and the address are free for another machine.
+    let other = fleet.node("m4");
+    other.wg_init(&["--address", &third.to_string()]).ok();
+    fleet.daemons[2] = other.sail(&["--node-id", "n-3"]);
+    fleet.nodes[2] = other;
+    fleet.wait_for(&["live"; 3]);
+    assert_eq!(fleet.addresses()[2], third);
+    fleet.assert_all_reach_all();
+}
+
+#[test]
+fn nodes_on_a_private_network_are_reached_where_they_say() {
+    let mut fleet = Fleet::new(0);
+    for number in 1..=2 {
+        let node = fleet.node(&format!("m{number}"));
+        let address = node.machine.address().to_string();
+        let id = format!("n-{number}");
+        fleet
+            .daemons
+            .push(node.sail(&["--node-id", &id, "--transport", "private", "--address", &address]));
+        fleet.nodes.push(node);
+    }
+    fleet.wait_for(&["live"; 2]);
+    let there: Vec<IpAddr> = fleet.nodes.iter().map(|node| node.machine.address().into()).collect();
+    assert_eq!(fleet.addresses(), there);
+    fleet.assert_all_reach_all();
+    assert!(
+        fleet
+            .nodes
+            .iter()
+            .all(|node| node.machine.run("ip", &["link", "show", "scafo0"]).code != Some(0)),
+        "no tunnel"
+    );
+}
+
+#[test]
 fn of_two_clones_the_newest_boot_stays() {
     let mut fleet = Fleet::new(2);
     let clone = fleet.node("clone");

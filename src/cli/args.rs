@@ -116,6 +116,15 @@ pub enum FleetVerb {
         #[command(flatten)]
         settings: SettingFlags<Listing>,
     },
+    /// Take a machine out of the fleet for good, a lost or stolen one too
+    #[command(after_help = "Examples:\n  scafo fleet remove n-4kq2m7xw5a")]
+    Remove {
+        /// Which node
+        id: Id,
+        /// Settings.
+        #[command(flatten)]
+        settings: SettingFlags<Operating>,
+    },
     /// Freeze deploys and changes of applications, and say why
     #[command(after_help = "Examples:\n  scafo fleet freeze --why 'the sale'")]
     Freeze {

@@ -12,6 +12,7 @@ use crate::registry;
 pub mod freeze;
 pub mod lease;
 pub mod nodes;
+pub mod remove;
 
 /// Opens the fleet's bucket for reading.
 pub(super) fn open(config: &Config) -> Result<Arc<dyn Bucket>> {

@@ -1,6 +1,7 @@
 //! The registration guards (design, section 6): may this key register under this id, given what the keyspace holds?
 
 use super::records::{IdentityKind, IdentityRecord, PublicKeyText};
+use super::types::UnixMs;
 
 /// What to do about the id before the node record is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,10 +44,24 @@ pub fn reclaim(held: &IdentityRecord, claim: IdentityRecord) -> IdentityRecord {
     IdentityRecord { revoked_keys, ..claim }
 }
 
+/// The identity with its key taken out for good; `None` when it is out already.
+pub fn revoke(identity: &IdentityRecord, now: UnixMs) -> Option<IdentityRecord> {
+    if identity.revoked_at.is_some() {
+        return None;
+    }
+    let mut revoked = IdentityRecord {
+        revoked_at: Some(now),
+        ..identity.clone()
+    };
+    if !revoked.revoked_keys.contains(&identity.public_key) {
+        revoked.revoked_keys.push(identity.public_key.clone());
+    }
+    Some(revoked)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::types::UnixMs;
 
     /// As a node's boot asks.
     fn judge(held: Option<&IdentityRecord>, key: &PublicKeyText) -> Verdict {

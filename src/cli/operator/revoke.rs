@@ -2,7 +2,8 @@
 
 use crate::cli::output;
 use crate::config::Config;
-use crate::core::records::{IdentityKind, IdentityRecord, Key, Record};
+use crate::core::guards;
+use crate::core::records::{IdentityKind, Key, Record};
 use crate::core::types::{Id, UnixMs};
 use crate::error::{Code, Error, Field, Result};
 use crate::registry::Desk;
@@ -30,13 +31,5 @@ fn revoked(id: &Id, standing: Option<&Record>, now: UnixMs) -> Result<Option<Rec
     if identity.kind == IdentityKind::Node {
         return Err(Error::invalid(format!("{id} is a node and no operator")).field(Field::new("id", id)));
     }
-    if identity.revoked_at.is_some() {
-        return Ok(None);
-    }
-    let mut identity: IdentityRecord = identity.clone();
-    identity.revoked_at = Some(now);
-    if !identity.revoked_keys.contains(&identity.public_key) {
-        identity.revoked_keys.push(identity.public_key.clone());
-    }
-    Ok(Some(Record::Identity(identity)))
+    Ok(guards::revoke(identity, now).map(Record::Identity))
 }

@@ -85,7 +85,9 @@ pub(super) enum Doing {
     ReadHolder,
     WriteIdentity,
     ReadAddress,
-    CreateAddress,
+    /// Reading the identity of whoever holds the address, in this version of the claim: a removed node holds nothing.
+    ReadAddressHolder(Box<Held>),
+    WriteAddress,
     SaveAddress,
     ReadPeer,
     WritePeer,
@@ -173,7 +175,10 @@ impl Node {
                 self.exit(Some(error), effects);
             }
             (Doing::ReadAddress, Answer::Read(Ok(held))) => self.on_address(now, held, effects),
-            (Doing::CreateAddress, Answer::Wrote(wrote)) => self.on_address(now, standing(wrote), effects),
+            (Doing::ReadAddressHolder(claim), Answer::Read(Ok(held))) => {
+                self.on_address_holder(now, *claim, held, effects);
+            }
+            (Doing::WriteAddress, Answer::Wrote(wrote)) => self.on_address(now, standing(wrote), effects),
             (Doing::SaveAddress, Answer::Done(Ok(()))) => {
                 self.milestones.saved = true;
                 effects.push(info(format!("claimed the tunnel address {}", self.settings.address)));
@@ -305,25 +310,40 @@ impl Node {
     }
 
     fn on_address(&mut self, now: Now, held: Option<Held>, effects: &mut Vec<Effect>) {
-        let address = self.settings.address;
-        let holder = match held.map(|held| held.record) {
-            Some(Record::Address(claim)) => Some(claim.id),
-            _ => None,
+        let Some(held) = held else {
+            return self.write_address(now, None, effects);
         };
-        match holder {
-            None => {
-                let record = Record::Address(AddressRecord {
-                    id: self.settings.id.clone(),
-                    claimed_at: self.time.at(now),
-                });
-                self.ask_own(
-                    Doing::CreateAddress,
-                    Request::Create(Key::Address(address), record),
-                    effects,
-                );
+        match &held.record {
+            Record::Address(claim) if claim.id == self.settings.id => self.milestones.address = true,
+            Record::Address(claim) => {
+                let holder = Key::Identity(claim.id.clone());
+                self.ask_own(Doing::ReadAddressHolder(Box::new(held)), Request::Read(holder), effects);
             }
-            Some(holder) if holder == self.settings.id => self.milestones.address = true,
-            Some(holder) => self.on_address_taken(address, &holder, effects),
+            _ => {}
+        }
+    }
+
+    fn write_address(&mut self, now: Now, over: Option<Held>, effects: &mut Vec<Effect>) {
+        let record = Record::Address(AddressRecord {
+            id: self.settings.id.clone(),
+            claimed_at: self.time.at(now),
+        });
+        let request = write(Key::Address(self.settings.address), over, record);
+        self.ask_own(Doing::WriteAddress, request, effects);
+    }
+
+    /// A claim of a node that was removed, or whose identity somebody deleted, is there for the taking.
+    fn on_address_holder(&mut self, now: Now, claim: Held, holder: Option<Held>, effects: &mut Vec<Effect>) {
+        let stands = match holder.map(|held| held.record) {
+            Some(Record::Identity(identity)) => identity.revoked_at.is_none(),
+            _ => false,
+        };
+        match &claim.record {
+            Record::Address(held) if stands => {
+                let id = held.id.clone();
+                self.on_address_taken(self.settings.address, &id, effects);
+            }
+            _ => self.write_address(now, Some(claim), effects),
         }
     }
 

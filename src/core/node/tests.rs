@@ -728,3 +728,18 @@ fn a_machine_that_was_stopped_is_sure_of_nothing() {
     world.run(120_000);
     assert_eq!(world.holders().len(), 1);
 }
+
+#[test]
+fn the_address_of_a_removed_node_can_be_had() {
+    let mut world = World::default();
+    world.start(settings("n-1", 1));
+    let mut second = settings("n-2", 2);
+    second.address = "10.88.0.1".parse().unwrap();
+    tunnel(&mut second).stated = true;
+    let refused = world.start(second.clone());
+    assert_eq!(world.machines[refused].error().code, Code::Conflict);
+    revoke(&mut world, "n-1");
+    world.start(second);
+    assert_eq!(world.state("n-2"), State::Live);
+    assert_eq!(world.store.node("n-2").address.to_string(), "10.88.0.1");
+}
