@@ -20,13 +20,10 @@ pub async fn run(config: &Config, id: &Id) -> Result<()> {
 }
 
 fn revoked(id: &Id, standing: Option<&Record>, now: UnixMs) -> Result<Option<Record>> {
-    let identity = match standing {
-        Some(Record::Identity(identity)) => identity,
-        _ => {
-            return Err(Error::new(Code::NotFound, format!("there is no operator {id}"))
-                .field(Field::new("id", id))
-                .help("see who there is: scafo operator list"));
-        }
+    let Some(Record::Identity(identity)) = standing else {
+        return Err(Error::new(Code::NotFound, format!("there is no operator {id}"))
+            .field(Field::new("id", id))
+            .help("see who there is: scafo operator list"));
     };
     if identity.kind == IdentityKind::Node {
         return Err(Error::invalid(format!("{id} is a node and no operator")).field(Field::new("id", id)));

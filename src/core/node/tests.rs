@@ -670,7 +670,7 @@ fn one_of_the_fleet_holds_the_lease_and_goes_on_holding_it() {
     assert_eq!(holders.len(), 1);
     world.run(600_000);
     assert_eq!(world.holders(), holders);
-    let saved = |machine: &Machine| machine.done.iter().any(|effect| *effect == Effect::SaveFence(1));
+    let saved = |machine: &Machine| machine.done.contains(&Effect::SaveFence(1));
     assert!(world.machines.iter().all(saved), "everybody remembers the fence");
 }
 
