@@ -5,7 +5,7 @@ use std::io::{self, IoSliceMut};
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use quinn_udp::RecvMeta;
 use tun_rs::GROTable;
@@ -15,6 +15,9 @@ use super::tun::{BATCH, HEADROOM, LARGEST};
 use super::udp::Udp;
 use crate::mesh::packet::{self, Message};
 use crate::session::{HANDSHAKE_ROOM, Initiator, OVERHEAD, Output, Session, peer_index};
+
+/// Pause after an error of a socket, so that one which stays costs no core.
+const ERROR_PAUSE: Duration = Duration::from_millis(10);
 
 /// Messages that one call can receive, each of up to 64 KiB of coalesced datagrams.
 const MESSAGES: usize = 16;
@@ -89,6 +92,7 @@ fn receive(
         Err(error) => {
             shared.counters.udp_errors.add(1);
             tracing::debug!(%error, "nothing was received");
+            shared.stop.wait(ERROR_PAUSE);
             return true;
         }
     };
