@@ -117,7 +117,9 @@ impl Node {
             return;
         };
         if now.boot >= *deadline {
-            effects.push(warn("the bucket was not told in time that this node is leaving"));
+            if *step == Step::Say {
+                effects.push(warn("the bucket was not told in time that this node is leaving"));
+            }
             return self.exit(None, effects);
         }
         match step {
