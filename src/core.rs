@@ -13,6 +13,7 @@ pub mod liveness;
 pub mod node;
 pub mod peers;
 pub mod placement;
+pub mod reap;
 pub mod records;
 pub mod selector;
 pub mod types;

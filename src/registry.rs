@@ -72,6 +72,7 @@ impl Registry {
             Request::Replace(key, held, record) => {
                 Answer::Wrote(self.write(&key, Some(held), record, &mut samples).await)
             }
+            Request::Remove(key) => Answer::Done(self.remove(&key).await),
             Request::Refresh => Answer::Refreshed(self.refresh(&mut samples).await),
             Request::PollHint => Answer::Hinted(self.poll_hint().await),
             Request::WriteHint(kind) => Answer::Hinted(self.write_hint(kind).await),
@@ -119,6 +120,11 @@ impl Registry {
             .zip(last_modified_ms)
             .map(|(date, modified)| date.saturating_sub(modified));
         Ok(Some(Held { store_age_ms, ..held }))
+    }
+
+    async fn remove(&self, key: &Key) -> Result<(), Trouble> {
+        let removed = self.bucket.remove(&keys::path(key)).await;
+        removed.map_err(|error| trouble(&self.bucket.name(), error))
     }
 
     async fn probe(&self) -> Result<(), Trouble> {

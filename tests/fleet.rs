@@ -447,6 +447,8 @@ fn a_removed_machine_is_out_within_moments_and_for_good() {
     }
     let mut again = fleet.nodes[2].sail(&["--node-id", "n-3"]);
     assert_eq!(again.wait_exit(SOON).code(), Some(4));
+    // The holder of the lease takes what is left of it out of the listings.
+    fleet.wait_for(&["live"; 2]);
 
     // The id and the address are free for another machine.
     let other = fleet.node("m4");

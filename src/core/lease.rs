@@ -47,7 +47,8 @@ pub struct Timing {
 const FULL_TTL_MS: u64 = 90_000;
 
 impl Timing {
-    fn scaled(self, ms: u64) -> u64 {
+    /// `ms`, shrunk in proportion when the TTL is below the full one, so that whole tenures can be tried in seconds.
+    pub fn scaled(self, ms: u64) -> u64 {
         (ms * self.ttl_ms.min(FULL_TTL_MS)) / FULL_TTL_MS
     }
 

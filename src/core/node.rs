@@ -19,6 +19,7 @@ use crate::error::Error;
 
 mod coordinate;
 mod live;
+mod reap;
 mod register;
 #[cfg(test)]
 mod tests;
@@ -148,6 +149,8 @@ pub enum Request {
     /// Write over this version of a record, keeping fields that this build does not know. Answered by
     /// [`Answer::Wrote`].
     Replace(Key, Held, Record),
+    /// Remove a record, whatever its version. Answered by [`Answer::Done`].
+    Remove(Key),
     /// Read everybody's records. Answered by [`Answer::Refreshed`].
     Refresh,
     /// Has the hint moved since this version? Answered by [`Answer::Hinted`].
@@ -264,6 +267,7 @@ pub struct Node {
     beat_at: BootMs,
     watch: watch::Watch,
     coordinator: coordinate::Coordinator,
+    reaper: reap::Reaper,
     leaving: Option<live::Leaving>,
     waiting: Option<String>,
     skew_warned: bool,
@@ -329,6 +333,7 @@ impl Node {
             beat_at: BootMs(0),
             watch: watch::Watch::new(peers),
             coordinator: coordinate::Coordinator::new(lease),
+            reaper: reap::Reaper::default(),
             leaving: None,
             waiting: None,
             skew_warned: false,
@@ -385,7 +390,11 @@ impl Node {
             .due(self.watch.poll_at)
             .filter(|_| watching && self.phase == Phase::Live);
         let lease = self.coordinator.due().filter(|_| self.phase == Phase::Live);
-        [own, view, hint, lease].into_iter().flatten().min()
+        let reap = self
+            .reaper
+            .due()
+            .filter(|_| self.phase == Phase::Live && self.coordinator.was_holder());
+        [own, view, hint, lease, reap].into_iter().flatten().min()
     }
 
     fn on_answer(&mut self, now: Now, op: OpId, answer: Answer, effects: &mut Vec<Effect>) {
@@ -397,6 +406,8 @@ impl Node {
             self.on_hint(now, hinting, answer);
         } else if self.coordinator.take(op) {
             self.on_lease(now, answer, effects);
+        } else if let Some(reaping) = self.reaper.take(op) {
+            self.on_reaping(now, reaping, answer, effects);
         }
     }
 
@@ -415,6 +426,7 @@ impl Node {
         }
         if self.phase != Phase::Stopped {
             self.advance_coordinator(now, effects);
+            self.advance_reaper(now, effects);
         }
     }
 

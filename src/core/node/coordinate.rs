@@ -45,6 +45,11 @@ impl Coordinator {
         self.lease.due().and_then(|at| self.lane.due(at))
     }
 
+    /// Whether this node held the lease at the last look.
+    pub(super) fn was_holder(&self) -> bool {
+        self.said.is_some()
+    }
+
     pub(super) fn is_busy(&self) -> bool {
         self.lane.pending.is_some()
     }

@@ -85,6 +85,11 @@ impl Store {
                 Some(found) if found.etag == held.etag => Answer::Wrote(Wrote::Applied(self.put(key, record))),
                 found => Answer::Wrote(Wrote::Lost(found.cloned())),
             },
+            (Request::Remove(_), Some(trouble)) => Answer::Done(Err(trouble)),
+            (Request::Remove(key), None) => {
+                self.records.remove(&key);
+                Answer::Done(Ok(()))
+            }
             (Request::Refresh, None) => Answer::Refreshed(Ok(self.fleet())),
             (Request::WriteHint(_), None) => {
                 self.hint += 1;
@@ -742,4 +747,68 @@ fn the_address_of_a_removed_node_can_be_had() {
     world.start(second);
     assert_eq!(world.state("n-2"), State::Live);
     assert_eq!(world.store.node("n-2").address.to_string(), "10.88.0.1");
+}
+
+#[test]
+fn the_holder_reaps_what_a_removed_node_left_and_nothing_else() {
+    let mut world = World::default();
+    world.fleet_of_three();
+    let removed = (world.holders()[0] + 1) % 3;
+    let id = format!("n-{}", removed + 1);
+    revoke(&mut world, &id);
+    world.run(61_000);
+    assert!(world.machines[removed].exit.is_some());
+    world.run(700_000);
+    let left: Vec<&Key> = world
+        .store
+        .records
+        .keys()
+        .filter(|key| format!("{key:?}").contains(&id))
+        .collect();
+    assert_eq!(
+        left,
+        [&Key::Identity(id.parse().unwrap())],
+        "the identity stays, so that the key stays out"
+    );
+    let claims = world
+        .store
+        .records
+        .keys()
+        .filter(|key| matches!(key, Key::Address(_)))
+        .count();
+    assert_eq!(claims, 2);
+    assert_eq!(world.holders().len(), 1);
+}
+
+#[test]
+fn who_holds_no_lease_reaps_nothing() {
+    let mut world = World::default();
+    let machine = world.start(settings("n-1", 1));
+    world.run(60_000);
+    assert_eq!(world.holders(), [machine]);
+    revoke(&mut world, "n-1");
+    world.machines.clear();
+    // A fleet whose lease somebody else holds, as far as anybody can see.
+    world.start(settings("n-2", 2));
+    world.run(20_000);
+    assert!(world.store.records.contains_key(&Key::Node("n-1".parse().unwrap())));
+}
+
+#[test]
+fn nothing_is_due_in_the_past_for_long() {
+    // A timer that stays in the past would turn the daemon in circles.
+    let mut world = World::default();
+    world.fleet_of_three();
+    for step in 0..4_000 {
+        world.boot += 100;
+        for machine in &mut world.machines {
+            let mut turns = 0;
+            while machine.node.poll_timeout().is_some_and(|due| due.0 <= world.boot) {
+                machine.give(&mut world.store, world.boot, Event::TimerDue);
+                turns += 1;
+                assert!(turns < 20, "at step {step}");
+            }
+        }
+        world.store.away = step % 1_000 > 700;
+    }
 }

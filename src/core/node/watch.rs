@@ -15,6 +15,8 @@ use crate::core::types::{BootMs, Id, Now};
 pub(super) struct Watch {
     pub(super) refresh_at: BootMs,
     pub(super) poll_at: BootMs,
+    /// The fleet as it was last read.
+    fleet: Option<Fleet>,
     peers: Peers,
     refused: BTreeMap<Id, Refusal>,
     unreadable: Vec<Unreadable>,
@@ -36,12 +38,17 @@ impl Watch {
         Self {
             refresh_at: BootMs(0),
             poll_at: BootMs(0),
+            fleet: None,
             peers,
             refused: BTreeMap::new(),
             unreadable: Vec::new(),
             untold: None,
             trouble: None,
         }
+    }
+
+    pub(super) fn fleet(&self) -> Option<&Fleet> {
+        self.fleet.as_ref()
     }
 
     pub(super) fn peers(&self) -> &Peers {
@@ -106,6 +113,7 @@ impl Node {
                     effects.push(info("the fleet's records can be read again"));
                 }
                 self.on_fleet(&fleet, effects);
+                self.watch.fleet = Some(fleet);
             }
             Answer::Refreshed(Err(trouble)) => {
                 let why = match trouble {
