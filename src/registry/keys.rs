@@ -6,8 +6,8 @@ use crate::core::records::Key;
 pub const NODES: &str = "_scafo/nodes/";
 /// Identities of nodes and operators.
 pub const IDENTITIES: &str = "_scafo/identities/";
-/// Everything of the mesh.
-pub const WIREGUARD: &str = "_scafo/wireguard/";
+/// Everything of Scafo's.
+pub const ALL: &str = "_scafo/";
 
 const PEERS: &str = "_scafo/wireguard/peers/";
 const ADDRESSES: &str = "_scafo/wireguard/addresses/";

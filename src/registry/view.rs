@@ -36,14 +36,14 @@ impl Registry {
         let mut view = self.view.lock().await;
         let bucket = self.bucket.as_ref();
         let read = async {
-            let mut records = BTreeMap::new();
-            for prefix in [keys::NODES, keys::IDENTITIES, keys::WIREGUARD] {
-                let sent = self.clock.now().boot;
-                let listed = bucket.list(prefix).await?;
-                note(sent, self.clock.now().boot, listed.time, samples);
-                records.extend(read_all(bucket, listed.value, &view.records).await?);
-            }
-            Ok(records)
+            // One listing for all kinds: a request per page is what a store charges for, and most fleets fit on one page.
+            let sent = self.clock.now().boot;
+            let mut listed = bucket.list(keys::ALL).await?;
+            note(sent, self.clock.now().boot, listed.time, samples);
+            listed
+                .value
+                .retain(|entry| keys::parse(&entry.key).is_some_and(|key| is_of_the_fleet(&key)));
+            read_all(bucket, listed.value, &view.records).await
         };
         view.records = read
             .await
@@ -51,6 +51,14 @@ impl Registry {
         let mut fleet = assemble(&view.records);
         signature::authenticate(&mut fleet);
         Ok(fleet)
+    }
+}
+
+/// Whether a refresh looks at records of this kind. The hint and the lease move all the time and have lanes of their own.
+fn is_of_the_fleet(key: &Key) -> bool {
+    match key {
+        Key::Node(_) | Key::Identity(_) | Key::Peer(_) | Key::Address(_) => true,
+        Key::Network | Key::Freeze | Key::Hint | Key::Lease => false,
     }
 }
 
@@ -196,3 +204,6 @@ pub async fn read_identities(
     let fleet = assemble(&read_all(bucket, listed.value, &BTreeMap::new()).await?);
     Ok((fleet.identities, fleet.unreadable))
 }
+
+#[cfg(test)]
+mod tests;
