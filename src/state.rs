@@ -8,8 +8,11 @@ use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use data_encoding::BASE64;
 use nix::fcntl::{Flock, FlockArg};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
+use zeroize::Zeroizing;
 
 use crate::error::{Error, Field, Result};
 use crate::host::files;
@@ -115,7 +118,7 @@ impl StateDir {
     fn read<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>> {
         let path = self.join(name);
         let bytes = match files::read(&path) {
-            Ok(Some(bytes)) => zeroize::Zeroizing::new(bytes),
+            Ok(Some(bytes)) => Zeroizing::new(bytes),
             Ok(None) => return Ok(None),
             Err(error) => return Err(self.unreadable(name, &error.to_string())),
         };
@@ -169,6 +172,21 @@ impl StateDir {
             path.display(),
             path.display()
         ))
+    }
+
+    /// Reads a private key of 32 bytes in base64, as it stands in the file `name`.
+    fn secret(&self, name: &str, text: &str) -> Result<Zeroizing<[u8; 32]>> {
+        let bytes = BASE64.decode(text.as_bytes()).map(Zeroizing::new);
+        let bytes = bytes.map_err(|_| self.unreadable(name, "privateKey is not base64"))?;
+        let secret = bytes.as_slice().try_into().map(Zeroizing::new);
+        secret.map_err(|_| self.unreadable(name, "privateKey is not 32 bytes"))
+    }
+
+    /// Writes a file of keys or state as JSON; its text may be a secret, and is wiped.
+    fn write_json(&self, name: &str, value: &impl Serialize) -> Result<()> {
+        let text = serde_json::to_string_pretty(value).map(Zeroizing::new);
+        let text = text.map_err(|error| Error::internal(format!("{name} has no text: {error}")))?;
+        self.write(name, &text)
     }
 
     fn write(&self, name: &str, text: &str) -> Result<()> {

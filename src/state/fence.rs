@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::StateDir;
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 const FILE: &str = "fence.json";
 
@@ -21,11 +21,7 @@ pub fn load(state: &StateDir) -> Result<u64> {
 
 /// Remembers a fence.
 pub fn save(state: &StateDir, highest_fence: u64) -> Result<()> {
-    let text = serde_json::to_string(&File { highest_fence });
-    state.write(
-        FILE,
-        &text.map_err(|error| Error::internal(format!("{FILE} has no text: {error}")))?,
-    )
+    state.write_json(FILE, &File { highest_fence })
 }
 
 #[cfg(test)]

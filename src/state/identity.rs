@@ -92,15 +92,7 @@ impl Identity {
             return Ok(None);
         };
         let wrong = |reason: &str| state.unreadable(name, reason);
-        let secret: Zeroizing<Vec<u8>> = BASE64
-            .decode(file.private_key.as_bytes())
-            .map(Zeroizing::new)
-            .map_err(|_| wrong("privateKey is not base64"))?;
-        let secret: Zeroizing<[u8; 32]> = secret
-            .as_slice()
-            .try_into()
-            .map(Zeroizing::new)
-            .map_err(|_| wrong("privateKey is not 32 bytes"))?;
+        let secret = state.secret(name, &file.private_key)?;
         let key = SigningKey::from_bytes(&secret);
         let identity = Self {
             id: file.id.clone(),
@@ -128,9 +120,7 @@ impl Identity {
             public_key: self.public_key(),
             private_key: BASE64.encode(Zeroizing::new(self.key.to_bytes()).as_slice()),
         };
-        let text = serde_json::to_string_pretty(&file).map(Zeroizing::new);
-        let text = text.map_err(|error| Error::internal(format!("{name} has no text: {error}")))?;
-        state.write(name, &text)
+        state.write_json(name, &file)
     }
 
     /// The node's id.

@@ -5,7 +5,7 @@
 
 use super::StateDir;
 use crate::core::peers::Peers;
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 const FILE: &str = "mesh.json";
 
@@ -16,11 +16,7 @@ pub fn load(state: &StateDir) -> Result<Peers> {
 
 /// Remembers the peers.
 pub fn save(state: &StateDir, peers: &Peers) -> Result<()> {
-    let text = serde_json::to_string_pretty(peers);
-    state.write(
-        FILE,
-        &text.map_err(|error| Error::internal(format!("{FILE} has no text: {error}")))?,
-    )
+    state.write_json(FILE, peers)
 }
 
 #[cfg(test)]

@@ -89,15 +89,7 @@ impl TunnelState {
             return Ok(None);
         };
         let wrong = |reason: &str| state.unreadable(FILE, reason);
-        let secret: Zeroizing<Vec<u8>> = BASE64
-            .decode(file.private_key.as_bytes())
-            .map(Zeroizing::new)
-            .map_err(|_| wrong("privateKey is not base64"))?;
-        let secret: Zeroizing<[u8; 32]> = secret
-            .as_slice()
-            .try_into()
-            .map(Zeroizing::new)
-            .map_err(|_| wrong("privateKey is not 32 bytes"))?;
+        let secret = state.secret(FILE, &file.private_key)?;
         let tunnel = Self {
             private_key: StaticSecret::from(*secret),
             address: file.address,
@@ -199,9 +191,7 @@ impl TunnelState {
             listen_port: self.listen_port,
             endpoints: self.endpoints.clone(),
         };
-        let text = serde_json::to_string_pretty(&file).map(Zeroizing::new);
-        let text = text.map_err(|error| Error::internal(format!("{FILE} has no text: {error}")))?;
-        state.write(FILE, &text)
+        state.write_json(FILE, &file)
     }
 
     /// The X25519 private key.
