@@ -74,6 +74,18 @@ impl Corner {
         format!("{text}exit code {}\n", output.status.code().unwrap())
     }
 
+    /// What a mesh node's boot behind `prefix` says, and the proof that nothing of it reached the bucket.
+    fn refused_on_mesh(&self, prefix: &[&str]) -> String {
+        self.init(&["--address", "10.88.0.7"]);
+        let bucket = format!("dir:{}", self.path("bucket").display());
+        let output = self.behind(prefix, &["sail", "--bucket", &bucket], &[]);
+        assert!(
+            !self.path("bucket").exists(),
+            "nothing reaches the bucket from a refused boot"
+        );
+        self.shown(&output)
+    }
+
     fn init(&self, arguments: &[&str]) {
         let output = self.scafo(&[&["wg", "init"], arguments].concat(), &[]);
         assert!(output.status.success(), "{output:?}");
@@ -261,7 +273,6 @@ fn a_full_disk() {
 #[test]
 fn no_tun_device() {
     let corner = Corner::new();
-    corner.init(&["--address", "10.88.0.7"]);
     let prefix = [
         "unshare",
         "-n",
@@ -271,18 +282,12 @@ fn no_tun_device() {
         "mount -t tmpfs none /dev/net && exec \"$@\"",
         "sh",
     ];
-    let bucket = format!("dir:{}", corner.path("bucket").display());
-    insta::assert_snapshot!(corner.shown(&corner.behind(&prefix, &["sail", "--bucket", &bucket], &[])));
-    assert!(
-        !corner.path("bucket").exists(),
-        "nothing reaches the bucket from a refused boot"
-    );
+    insta::assert_snapshot!(corner.refused_on_mesh(&prefix));
 }
 
 #[test]
 fn no_right_to_make_interfaces() {
     let corner = Corner::new();
-    corner.init(&["--address", "10.88.0.7"]);
     let prefix = [
         "unshare",
         "-n",
@@ -292,47 +297,33 @@ fn no_right_to_make_interfaces() {
         "--inh-caps",
         "-net_admin",
     ];
-    let bucket = format!("dir:{}", corner.path("bucket").display());
-    insta::assert_snapshot!(corner.shown(&corner.behind(&prefix, &["sail", "--bucket", &bucket], &[])));
-    assert!(!corner.path("bucket").exists());
+    insta::assert_snapshot!(corner.refused_on_mesh(&prefix));
 }
 
 #[test]
 fn a_udp_port_that_is_taken() {
     let corner = Corner::new();
-    corner.init(&["--address", "10.88.0.7"]);
     // The holder lives in the same network namespace, and ends with it.
     let script = "python3 -c 'import socket,time; s=socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind((\"0.0.0.0\", 51820)); print(flush=True); time.sleep(20)' > \"$0\" & \
                   while [ ! -s \"$0\" ]; do sleep 0.05; done; \"$@\"; code=$?; kill $!; exit $code";
     let ready = corner.path("ready").display().to_string();
     let prefix = ["unshare", "-n", "sh", "-c", script, &ready];
-    let bucket = format!("dir:{}", corner.path("bucket").display());
-    insta::assert_snapshot!(corner.shown(&corner.behind(&prefix, &["sail", "--bucket", &bucket], &[])));
-    assert!(!corner.path("bucket").exists());
+    insta::assert_snapshot!(corner.refused_on_mesh(&prefix));
 }
 
 #[test]
 fn a_mesh_network_that_the_host_routes_elsewhere() {
     let corner = Corner::new();
-    corner.init(&["--address", "10.88.0.7"]);
     let script = "ip link add v0 type veth peer name v1 && ip addr add 10.88.5.1/24 dev v0 && ip link set v0 up && ip link set v1 up && exec \"$@\"";
     let prefix = ["unshare", "-n", "sh", "-c", script, "sh"];
-    let bucket = format!("dir:{}", corner.path("bucket").display());
-    insta::assert_snapshot!(corner.shown(&corner.behind(&prefix, &["sail", "--bucket", &bucket], &[])));
-    assert!(!corner.path("bucket").exists());
+    insta::assert_snapshot!(corner.refused_on_mesh(&prefix));
 }
 
 #[test]
 fn no_nftables() {
     let corner = Corner::new();
-    corner.init(&["--address", "10.88.0.7"]);
     let prefix = ["unshare", "-n", "env", "PATH=/nowhere"];
-    let bucket = format!("dir:{}", corner.path("bucket").display());
-    insta::assert_snapshot!(corner.shown(&corner.behind(&prefix, &["sail", "--bucket", &bucket], &[])));
-    assert!(
-        !corner.path("bucket").exists(),
-        "nothing reaches the bucket from a refused boot"
-    );
+    insta::assert_snapshot!(corner.refused_on_mesh(&prefix));
 }
 
 #[test]
